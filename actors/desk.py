@@ -1,0 +1,167 @@
+"""The desk: what edges, tools and embedding programs ask for, in the words of people: open, send, follow, read, stop, receipt.
+
+Lives here: resolving addresses, limits of each door, waiting rules. Not here: who may (edges), rows (storage), turns (session).
+Invariant: a send returns after its row is committed (INB-1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
+
+import attrs
+
+from ..storage.model.addresses import PEER, Scope, Sender, check_path, session_address
+from ..storage.model.errors import InvalidField, UnknownAgent, UnknownTarget, WouldDeadlock
+from ..storage.model.events import TERMINAL
+from ..storage.model.ids import message_of_turn
+from ..storage.model.limits import PAGE_LIMIT
+from ..storage.model.messages import Kind, MessageView, Receipt
+from ..storage.model.sessions import Entry, Session, SessionKind
+from ..storage.model.states import OPEN
+from ..storage.ops import Cancel, DeleteSession, RequestStop, Requeue, UpdateSession
+from ..storage.ops.inbox import enqueue
+from ..storage.ops.sessions import Opened, check_title, open_session
+from ..storage.ops.upkeep import Stopping
+from ..storage.store import Store
+from .ports import Spawn, Tuning
+from .tail import Feed, Tails
+
+in_turn: ContextVar[str | None] = ContextVar("callboard_turn", default=None)
+"""The session whose turn runs here: waiting for another session inside a turn would be a deadlock in waiting (SES-11)."""
+
+
+@attrs.define
+class Desk:
+    """The doors to one store in one process. `agents` are the names that may be opened here."""
+
+    store: Store
+    agents: Collection[str]
+    spawn: Spawn
+    tuning: Tuning = attrs.field(factory=Tuning)
+    tails: Tails = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.tails = Tails(self.store, self.spawn)
+
+    async def open(
+        self, scope: Scope, agent: str, *, path: str | None = None, title: str = "", must_create: bool = False
+    ) -> Opened:
+        """Open a session, or get the one at `path`. Raises `UnknownAgent`, `PathTaken`, `InvalidField`."""
+        self.check_agent(agent)
+        op = open_session(scope, agent, path=path, title=title, must_create=must_create, kind=SessionKind.INTERACTIVE)
+        return await self.store.apply(op)
+
+    def check_agent(self, agent: str) -> str:
+        """Return `agent` if this process knows it. Raises `UnknownAgent`."""
+        if agent not in self.agents:
+            known = ", ".join(sorted(self.agents)[:10]) or "none"
+            raise UnknownAgent(f"no agent is called {agent!r}; known: {known}", path="agent")
+        return agent
+
+    async def find(self, scope: Scope, address: str) -> Session:
+        """The session that an id or a path names. Raises `UnknownTarget`; `InvalidField` for a path that is not canonical."""
+        if PEER.match(address):
+            raise UnknownTarget("no peer of that id is paired", path="agent_id")
+        if address.startswith("/"):
+            return await self.store.reads.session_at(scope, check_path(address))
+        return await self.store.reads.session(scope, address.removeprefix("session:"))
+
+    async def send(
+        self,
+        scope: Scope,
+        session: str,
+        content: str,
+        sender: Sender,
+        *,
+        message_id: str | None = None,
+        kind: Kind = Kind.MEMBER_MESSAGE,
+    ) -> Receipt:
+        """Post to a session; returns once the message is a committed row.
+
+        Raises `InvalidField`, `UnknownTarget`, `MessageConflict`, `MailboxFull`, `Busy`.
+        """
+        op = enqueue(
+            scope,
+            session_address(session),
+            sender,
+            content,
+            kind=kind,
+            message_id=message_id,
+            depth_limit=self.tuning.mailbox_depth,
+        )
+        return await self.store.apply(op)
+
+    async def receipt(self, scope: Scope, message: str, *, principal: str | None = None) -> MessageView:
+        """Which stage a message is in, by either id. Raises `NotFound`, `AmbiguousId`."""
+        return await self.store.reads.message(scope, message, principal=principal)
+
+    async def transcript(self, scope: Scope, session: str, *, after: int = 0, limit: int = PAGE_LIMIT) -> list[Entry]:
+        """Entries above `after`, oldest first. Raises `UnknownTarget`."""
+        await self.store.reads.session(scope, session)
+        return await self.store.reads.transcript(scope, session, after=after, limit=limit)
+
+    async def stop(
+        self, scope: Scope, session: str, *, drop_queued: bool = False, grace: float | None = None
+    ) -> Stopping:
+        """Store a stop for the running turn. Raises `UnknownTarget`, `Inactive`."""
+        seconds = self.tuning.stop_grace_seconds if grace is None else grace
+        return await self.store.apply(RequestStop(scope, session_address(session), seconds, drop_queued))
+
+    async def rename(self, scope: Scope, session: str, title: str) -> Session:
+        """Set a session's title. Raises `UnknownTarget`, `InvalidField`."""
+        return await self.store.apply(UpdateSession(scope, session, check_title(title)))
+
+    async def delete(self, scope: Scope, session: str, by: Sender) -> None:
+        """Delete a session; what waits in it fails with `target_deleted`. Raises `UnknownTarget`, `Conflict` for the root."""
+        await self.store.apply(DeleteSession(scope, session, by))
+
+    async def requeue(self, scope: Scope, message: str) -> Receipt:
+        """Accept a final message again as a new row. Raises `NotFound`, `IllegalMove`, `UnknownTarget`."""
+        view = await self.store.reads.message(scope, message)
+        return await self.store.apply(Requeue(scope, view.id))
+
+    async def cancel(self, scope: Scope, message: str) -> MessageView:
+        """Fail a pending message. Raises `NotFound`, `IllegalMove`."""
+        view = await self.store.reads.message(scope, message)
+        await self.store.apply(Cancel(scope, view.id))
+        return await self.store.reads.message(scope, view.id)
+
+    def follow(self, scope: Scope, session: str, *, after: int = 0) -> AbstractAsyncContextManager[Feed]:
+        """Events above `after`, from rows and then live. Iterate the feed; `UnknownTarget` comes from its first step.
+
+        Raises `InvalidField` for a negative cursor, `WouldDeadlock` inside a turn of another session.
+        """
+        if after < 0:
+            raise InvalidField("must not be negative", path="after")
+        refuse_in_turn(session)
+        return self.tails.follow(scope, session, after)
+
+    @asynccontextmanager
+    async def follow_turn(self, scope: Scope, turn: str, *, after: int = 0) -> AsyncIterator[tuple[Feed, str]]:
+        """The feed of the session that runs `turn`, and that session. Raises `NotFound`."""
+        view = await self.store.reads.message(scope, message_of_turn(turn))
+        async with self.follow(scope, view.session, after=after) as feed:
+            yield feed, view.session
+
+    async def wait(self, scope: Scope, message: str, *, principal: str | None = None) -> MessageView:
+        """Wait until a message is final. Raises `NotFound`, `AmbiguousId`; `WouldDeadlock` inside a turn."""
+        view = await self.store.reads.message(scope, message, principal=principal)
+        refuse_in_turn(view.session)
+        newest = (await self.store.reads.session(scope, view.session)).newest_event
+        async with self.tails.follow(scope, view.session, newest) as feed:
+            # Looked at again after the cursor was taken: an end in between would never be an event above it.
+            view = await self.store.reads.message(scope, view.id)
+            while view.status in OPEN:
+                event = await anext(feed)
+                if event.kind == "resync" or event.kind in TERMINAL:
+                    view = await self.store.reads.message(scope, view.id)
+        return view
+
+
+def refuse_in_turn(session: str) -> None:
+    """Raise `WouldDeadlock` if a turn runs in this task: what it waits for may be waiting for it."""
+    running = in_turn.get()
+    if running is not None:
+        raise WouldDeadlock(f"a turn must not wait for the session {session}; its answer comes as a message")

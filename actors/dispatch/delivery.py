@@ -1,0 +1,303 @@
+"""One delivery: a claimed mailbox, its turn in a lease scope, one end. It is the session's actor while the session has work.
+
+The pipeline: load → decode → turn → commit. Decoding is inside, so a poison row is a failed message and never a dead dispatcher (RT-12).
+
+Invariant: nothing runs under `scope` after the lease's trusted-until on the local monotonic clock, counted from before the request that
+took or renewed it (RT-7); and exactly one ending op is sent for an epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import attrs
+import trio
+
+from ...storage.changes import Aspect
+from ...storage.model.addresses import session_address
+from ...storage.model.errors import CallboardError, LeaseLost, OutcomeUnknown, Unavailable
+from ...storage.model.limits import ERROR_CHARS, MAX_TAKEOVERS
+from ...storage.model.messages import Kind
+from ...storage.model.states import Outcome, Reason
+from ...storage.model.turns import Claimed, StopRequest, TurnMessage
+from ...storage.ops import ClearStuck, CommitTurn, Fail, HandBack, Retry
+from ...storage.ops.deliveries import Ended
+from ..desk import Desk, in_turn
+from ..session.agents.base import Runs
+from ..session.steps import StepLog
+from ..session.tokens import Pulse, TokenStream
+from ..session.turn import Turn
+from .verdict import Verdict, backoff, judge
+
+log: Final = logging.getLogger("callboard.delivery")
+_KINDS: Final = frozenset(Kind)
+Ending = CommitTurn | Retry | Fail | HandBack
+
+
+class Undecodable(Exception):
+    """A row whose contents make no message."""
+
+
+@attrs.frozen
+class Floor:
+    """What all deliveries of a process share."""
+
+    desk: Desk
+    agents: Mapping[str, Runs]
+    pulse: Pulse
+    holder: str
+
+
+class Delivery:
+    """The actor of one session for one claim. `trusted_until` is on Trio's clock; `ended` says that its end was decided."""
+
+    def __init__(self, claimed: Claimed, floor: Floor, trusted_until: float) -> None:
+        self.claimed = claimed
+        self.address = session_address(claimed.session)
+        self.scope = trio.CancelScope()
+        self.wants_control = False
+        self.ended = False
+        self._floor = floor
+        self._store = floor.desk.store
+        self._trusted = trusted_until
+        self._stop: StopRequest | None = claimed.stop
+        self._stop_at = math.inf
+        self._shutdown_at = math.inf
+        self._expires = math.inf
+        if claimed.deadline is not None:
+            self._expires = trio.current_time() + claimed.deadline - self._store.now()
+        self._shutdown = False
+        self._lost = False
+        self._turn: Turn | None = None
+        self._tokens = TokenStream(self._store, claimed.lease, floor.pulse)
+        self._retime()
+
+    # -- what the keeper and the dispatcher tell it --------------------------------------------------------------------
+
+    def trust(self, until: float) -> None:
+        """The lease was renewed."""
+        self._trusted = until
+        self._retime()
+
+    def lose(self) -> None:
+        """The lease is gone: end without a word."""
+        self._lost = True
+        self._trusted = trio.current_time()
+        self._retime()
+
+    def stop(self, request: StopRequest) -> None:
+        """A stop is stored for this turn: the agent sees it now, and is cancelled when its grace is over."""
+        if self._stop is None:
+            self._stop = request
+            self._stop_at = trio.current_time() + request.grace
+            self._ask()
+
+    def shut_down(self, grace: float) -> None:
+        """The process ends: same grace, then the message goes back."""
+        self._shutdown = True
+        self._shutdown_at = trio.current_time() + grace
+        self._ask()
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the lease may still be relied on."""
+        return not self._lost and trio.current_time() < self._trusted
+
+    @property
+    def overdue(self) -> float:
+        """Seconds since the agent's scope was cancelled without its end; 0 if it was not."""
+        return max(0.0, trio.current_time() - self.scope.deadline) if not self.ended else 0.0
+
+    def _ask(self) -> None:
+        if self._turn is not None:
+            self._turn.ask_to_stop()
+        self._retime()
+
+    def _retime(self) -> None:
+        self.scope.deadline = min(self._trusted, self._stop_at, self._shutdown_at, self._expires)
+
+    # -- the pipeline --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Run the claimed turn to its one end. Raises nothing but what cancels it from outside, after it has given the lease back."""
+        try:
+            with self._store.changes.watch(self.address, self._hint):
+                ending = await self._deliver()
+        except BaseException:
+            if not self.ended and self.trusted:
+                await self.end(HandBack(self.claimed.lease, "cancelled"))
+            raise
+        if self.ended:
+            # It was given up as stuck while its agent would not end; now it has, and the session may run here again.
+            await self._quietly(ClearStuck(self.claimed.lease.mailbox, self._floor.holder))
+        elif ending is not None:
+            await self.end(ending)
+
+    async def give_up(self) -> None:
+        """The agent survived its cancel (RT-6): end the turn without it and mark the session stuck."""
+        ending = self._judged(None, RuntimeError("the agent did not end after it was cancelled"))
+        if isinstance(ending, CommitTurn):
+            ending = attrs.evolve(ending, stuck=self._floor.holder)
+        log.error("stuck: %s survived its cancel; it runs nothing more here until that task ends", self.address)
+        if ending is None:
+            self.ended = True
+        else:
+            await self.end(ending)
+
+    async def end(self, ending: Ending) -> None:
+        """Send the one end. If its outcome stays unknown nothing more is written at this epoch: the marker decides later."""
+        self.ended = True
+        if self._turn is not None:
+            self._turn.end()
+        await self._quietly(ending)
+
+    async def _deliver(self) -> Ending | None:
+        claimed = self.claimed
+        if claimed.takeovers >= MAX_TAKEOVERS:
+            return Fail(claimed.lease, Reason.TAKEOVERS_USED, f"{claimed.takeovers} workers lost it")
+        try:
+            _decode(claimed)
+        except Undecodable as error:
+            return Fail(claimed.lease, Reason.UNDECODABLE, str(error))
+        result: str | None = None
+        failure: Exception | None = None
+        with self.scope:
+            try:
+                steps = await self._load()
+                if self._stop is None:
+                    result = await self._run_agent(steps)
+            except Exception as error:
+                failure = error
+        return self._judged(result, failure)
+
+    async def _load(self) -> StepLog:
+        claimed = self.claimed
+        reads = self._store.reads
+        known = await reads.steps(claimed.scope, claimed.head.id) if claimed.steps else ()
+        turn = "turn_" + claimed.head.id.removeprefix("msg_")
+        if self._stop is not None:
+            # Stopped by an earlier holder: nothing runs again, what it had streamed is the answer (RT-4).
+            texts = await reads.tokens(claimed.scope, claimed.session, turn)
+            self._tokens.recover(texts.get(max(texts, default=0), ""))
+        return StepLog(self._store, claimed.lease, turn, known)
+
+    async def _run_agent(self, steps: StepLog) -> str | None:
+        claimed = self.claimed
+        agent = self._floor.agents[claimed.agent]
+        has_committed = getattr(agent, "has_committed", None)
+        if claimed.steps and has_committed is not None and await has_committed(claimed.head.message_id):
+            return None
+        self._turn = Turn(claimed, self._floor.desk, steps, self._tokens)
+        if self._shutdown:
+            self._turn.ask_to_stop()
+        token = in_turn.set(claimed.session)
+        try:
+            result = await agent.run(self._turn)
+        finally:
+            in_turn.reset(token)
+        if result is not None and not isinstance(result, str):
+            raise TypeError(f"an agent returns text or None, not {type(result).__name__}")
+        return result
+
+    # -- judging -------------------------------------------------------------------------------------------------------
+
+    def _judged(self, result: str | None, failure: Exception | None) -> Ending | None:
+        claimed, now = self.claimed, trio.current_time()
+        verdict = judge(
+            lost=not self.trusted or _says_lost(failure),
+            stop=self._stop is not None,
+            shutdown=self._shutdown,
+            expired=now >= self._expires,
+            failed=failure is not None,
+        )
+        match verdict:
+            case Verdict.LOST:
+                return None
+            case Verdict.HAND_BACK:
+                return HandBack(claimed.lease, "shutdown")
+            case Verdict.EXPIRED:
+                return Fail(claimed.lease, Reason.EXPIRED, "its time limit has passed")
+            case Verdict.RETRY:
+                if isinstance(failure, Unavailable) and failure.status == 503:
+                    return HandBack(claimed.lease, failure.code, delay=failure.retry_after)
+                log.warning("attempt %d of %s failed: %s", claimed.lease.attempt, self.address, type(failure).__name__)
+                return Retry(claimed.lease, _say(failure), backoff(claimed.attempts + 1))
+            case Verdict.STOPPED:
+                return self._commit(Outcome.STOPPED, result)
+            case Verdict.COMMIT:
+                return self._commit(Outcome.ANSWERED, result)
+
+    def _commit(self, outcome: Outcome, result: str | None) -> CommitTurn:
+        answer = result if result and not result.isspace() else self._tokens.text
+        if not answer.strip():
+            answer = ""
+        if outcome is Outcome.ANSWERED and not answer:
+            outcome = Outcome.NO_VISIBLE_REPLY
+        seen = self._turn.messages if self._turn is not None else [self.claimed.head]
+        return CommitTurn(
+            self.claimed.lease,
+            outcome,
+            _clean(answer) or None,
+            tuple(sorted({self.claimed.head.row, *(message.row for message in seen)})),
+            tail=self._tokens.tail,
+            block=self._tokens.block + 1,
+        )
+
+    async def _quietly(self, op: Ending | ClearStuck) -> Ended | None:
+        try:
+            return await self._store.settle(op)
+        except LeaseLost:
+            log.warning("late: %s was taken over; nothing was written", self.address)
+        except (OutcomeUnknown, CallboardError) as error:
+            log.error("the end of %s is unknown (%s); the next holder decides by its marker", self.address, error.code)
+        return None
+
+    def _hint(self, aspect: Aspect) -> None:
+        if aspect & Aspect.CONTROL:
+            self.wants_control = True
+
+
+def _decode(claimed: Claimed) -> None:
+    for message in (claimed.head, *claimed.carried):
+        _check_row(message)
+
+
+def _check_row(message: TurnMessage) -> None:
+    if message.kind not in _KINDS:
+        raise Undecodable(f"the kind {message.kind[:40]!r} is unknown")
+    if not isinstance(message.content, str) or not message.content:  # a damaged row, whatever the type says
+        raise Undecodable("it has no text")
+    if message.payload is not None:
+        try:
+            value: Any = json.loads(message.payload)
+        except ValueError as error:
+            raise Undecodable(f"its payload is not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise Undecodable("its payload is not an object")
+
+
+def _says_lost(failure: Exception | None) -> bool:
+    """Whether a failure, or any in a group of them, is the store saying that the lease is gone."""
+    return any(isinstance(leaf, LeaseLost) for leaf in _leaves(failure))
+
+
+def _say(failure: Exception | None) -> str:
+    """What failed, for people: the first error of a group, its type and text, within the row's limit."""
+    first = next(iter(_leaves(failure)), failure)
+    return _clean(f"{type(first).__name__}: {first}")[:ERROR_CHARS]
+
+
+def _leaves(failure: BaseException | None) -> list[BaseException]:
+    if isinstance(failure, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[BaseException]", failure)
+        return [leaf for error in inner.exceptions for leaf in _leaves(error)]
+    return [] if failure is None else [failure]
+
+
+def _clean(text: str) -> str:
+    """Text that any database takes: an agent's answer may hold NUL or half a surrogate pair."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

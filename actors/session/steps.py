@@ -1,0 +1,173 @@
+"""The step log of one turn as its agent's calls see it (RT-10).
+
+A call is looked up by its action id before it runs: a recorded result is given back, a call without one goes by its tool's class. An
+external call is recorded as begun before it runs, so that a later attempt can tell that it may have run.
+
+Invariant: a tool's effects on our own store are committed with its step, before the tool returns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from ...storage.model.errors import (
+    Busy,
+    CallboardError,
+    InvalidField,
+    LeaseLost,
+    OutcomeUnknown,
+    StoreDown,
+    error_named,
+)
+from ...storage.model.turns import Lease, Step, StepKind, ToolClass, TurnMessage
+from ...storage.ops import Absorb, RecordStep
+from ...storage.ops.deliveries import StepEvent
+from ...storage.ops.inbox import Enqueue
+from ...storage.ops.sessions import OpenSession
+from ...storage.ops.upkeep import RequestStop
+from ...storage.store import Store
+from ...storage.wire import structure
+
+INTERRUPTED = "interrupted"
+_PASSING = (LeaseLost, Busy, StoreDown, OutcomeUnknown)
+"""Not a verdict about the call: recorded as its result, it would be repeated for ever."""
+
+
+@attrs.frozen
+class Interrupted:
+    """The result of an external call that a crash cut off: it may have run, and it is not run again."""
+
+    tool: str
+    action_id: str
+
+    def __str__(self) -> str:
+        return f"{INTERRUPTED}: {self.tool} may have run; it was not repeated"
+
+
+@attrs.frozen
+class Effects:
+    """What a call does to our own store, in the transaction that records its result."""
+
+    result: Any
+    sends: tuple[Enqueue, ...] = ()
+    opens: tuple[OpenSession, ...] = ()
+    stops: tuple[RequestStop, ...] = ()
+
+
+class StepLog:
+    """The steps of one turn. `committed` are those that an earlier attempt has left, by key."""
+
+    def __init__(self, store: Store, lease: Lease, turn: str, committed: Iterable[Step]) -> None:
+        self._store = store
+        self._lease = lease
+        self._turn = turn
+        self._known = {step.key: step for step in committed}
+        self._seen: Counter[str] = Counter()
+        self._ordinal = 0
+
+    def action_id(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """The id of the next call of `tool` with `arguments`: the same in every attempt of the same turn."""
+        try:
+            text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidField(f"is not JSON: {error}", path=f"{tool}.arguments") from None
+        call = (
+            f"{self._turn}:{tool}:{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
+        )
+        self._seen[call] += 1
+        return f"{call}:{self._seen[call]}"
+
+    async def call(
+        self,
+        tool: str,
+        kind: ToolClass,
+        arguments: Mapping[str, Any],
+        run: Callable[[str], Awaitable[Any]],
+    ) -> Any:
+        """Run a call once: `run(action_id)` gives a JSON result, or `Effects` to commit with it.
+
+        A refusal (`CallboardError`) is recorded as the call's result and raised, also when it is fed back later. An agent's own
+        exception is not recorded: the attempt fails, and the call goes by its class in the next one.
+        """
+        action = self.action_id(tool, arguments)
+        ordinal = self._next()
+        known = self._known.get(action)
+        data = {"tool": tool, "arguments": dict(arguments)}
+        if known is not None and known.done:
+            return _unpack(tool, action, known.result)
+        call = StepEvent("tool.call", {"tool": tool, "action_id": action, "arguments": dict(arguments)})
+        events: tuple[StepEvent, ...] = () if known is not None else (call,)
+        if known is not None and kind is ToolClass.EXTERNAL:
+            await self._done(action, ordinal, data, {INTERRUPTED: True}, tool, ())
+            return Interrupted(tool, action)
+        if known is None and kind is ToolClass.EXTERNAL:
+            await self._store.apply(
+                RecordStep(self._lease, action, StepKind.CALL, ordinal, done=False, data=data, events=events)
+            )
+            events = ()
+        try:
+            value = await run(action)
+            effects = value if isinstance(value, Effects) else Effects(value)
+            recorded = await self._done(action, ordinal, data, {"ok": effects.result}, tool, events, effects)
+        except _PASSING:
+            raise
+        except CallboardError as error:
+            refusal = {"refused": {"code": error.code, "message": error.message, "path": error.path}}
+            await self._done(action, ordinal, data, refusal, tool, events)
+            raise
+        return _unpack(tool, action, recorded.result)
+
+    async def steer(self) -> tuple[TurnMessage, ...]:
+        """Take waiting messages that may steer into the turn; the n-th call of every attempt gives the same ones."""
+        ordinal = self._next()
+        key = f"steer:{ordinal}"
+        step = self._known.get(key) or await self._store.apply(Absorb(self._lease, key, ordinal))
+        self._known[key] = step
+        return tuple(structure(item, TurnMessage) for item in step.result or ())
+
+    async def _done(
+        self,
+        action: str,
+        ordinal: int,
+        data: dict[str, Any],
+        result: dict[str, Any],
+        tool: str,
+        events: tuple[StepEvent, ...],
+        effects: Effects | None = None,
+    ) -> Step:
+        done = StepEvent("tool.result", {"tool": tool, "action_id": action, "result": result})
+        step = RecordStep(
+            self._lease,
+            action,
+            StepKind.CALL,
+            ordinal,
+            done=True,
+            data=data,
+            result=result,
+            sends=effects.sends if effects else (),
+            opens=effects.opens if effects else (),
+            stops=effects.stops if effects else (),
+            events=(*events, done),
+        )
+        recorded = await self._store.apply(step)
+        self._known[action] = recorded
+        return recorded
+
+    def _next(self) -> int:
+        self._ordinal += 1
+        return self._ordinal
+
+
+def _unpack(tool: str, action: str, result: Any) -> Any:
+    if "ok" in result:
+        return result["ok"]
+    if INTERRUPTED in result:
+        return Interrupted(tool, action)
+    refused = result["refused"]
+    raise error_named(refused["code"], refused["message"], refused["path"])

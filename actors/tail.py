@@ -1,0 +1,211 @@
+"""Live reading: one log tail per (process, session) feeds all its subscribers (EVT-2).
+
+Rows first: a tail reads what is committed, once, and hands each batch to its sinks; nothing exists only in a tail. A subscriber catches
+up from its own cursor by reading pages, joins the tail when it has reached it, and goes back to reading pages when it falls behind.
+
+Invariant: a subscriber sees every event above its cursor once, in order, or one `Resync` in place of what is gone (EVT-3).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Protocol
+
+import attrs
+import trio
+
+from ..storage.changes import Aspect
+from ..storage.model.addresses import Scope, session_address
+from ..storage.model.errors import CallboardError
+from ..storage.model.events import Event
+from ..storage.store import Store
+from .ports import Spawn
+
+WINDOW = 1_024
+"""Events that a follower may be behind before it reads rows again."""
+
+
+@attrs.frozen
+class Resync:
+    """The cursor can't be served: go on from `after`; `oldest` is the oldest id that may still exist."""
+
+    session: str
+    after: int
+    oldest: int
+    kind: str = attrs.field(default="resync", init=False)
+
+    @property
+    def id(self) -> int:
+        """The cursor to go on from, as an event's id is."""
+        return self.after
+
+    @property
+    def data(self) -> dict[str, int]:
+        """The same as JSON."""
+        return {"after": self.after, "oldest": self.oldest}
+
+
+class Sink(Protocol):
+    """Where a tail pushes. Must not block or raise; False says that it can't keep up and has left."""
+
+    def push(self, events: tuple[Event, ...]) -> bool: ...
+
+
+class Tail:
+    """The newest events of one session, read once for all who follow it in this process."""
+
+    def __init__(self, store: Store, scope: Scope, session: str) -> None:
+        self._store = store
+        self._scope = scope
+        self._session = session
+        self._hint = trio.Event()
+        self.sinks: set[Sink] = set()
+        self.position = -1
+
+    def wake(self, aspect: Aspect) -> None:
+        if aspect & Aspect.EVENTS:
+            self._hint.set()
+
+    async def run(self) -> None:
+        """Read and push until the last sink has left. Hints may be lost, so it also looks once a second."""
+        with self._store.changes.watch(session_address(self._session), self.wake):
+            while self.sinks:
+                try:
+                    await self._read()
+                except CallboardError:
+                    # Whoever follows reads rows itself and meets the same error, or goes on where the store is back.
+                    self.drop_all()
+                    return
+                with trio.move_on_after(1.0):
+                    await self._hint.wait()
+                self._hint = trio.Event()
+
+    async def _read(self) -> None:
+        more = True
+        while more and self.sinks:
+            page = await self._store.reads.events(self._scope, self._session, after=max(self.position, 0))
+            more = page.more
+            if page.events:
+                self.position = page.events[-1].id
+                for sink in tuple(self.sinks):
+                    if not sink.push(page.events):
+                        self.sinks.discard(sink)
+
+    def drop_all(self) -> None:
+        """Send every sink back to reading rows."""
+        for sink in tuple(self.sinks):
+            sink.push(())
+        self.sinks.clear()
+
+
+class Tails:
+    """All tails of this process."""
+
+    def __init__(self, store: Store, spawn: Spawn) -> None:
+        self._store = store
+        self._spawn = spawn
+        self._tails: dict[tuple[Scope, str], Tail] = {}
+        self._numbers = count(1)
+
+    def join(self, scope: Scope, session: str, sink: Sink, cursor: int) -> bool:
+        """Let `sink` have what comes after `cursor`; False if the tail is already past it: read on, then try again."""
+        key = (scope, session)
+        tail = self._tails.get(key)
+        if tail is None:
+            tail = Tail(self._store, scope, session)
+            tail.position = cursor
+            tail.sinks.add(sink)
+            self._tails[key] = tail
+            self._spawn.start(f"tail:{session}#{next(self._numbers)}", self._run, key, tail)
+            return True
+        if tail.position > cursor:
+            return False
+        tail.sinks.add(sink)
+        return True
+
+    def leave(self, scope: Scope, session: str, sink: Sink) -> None:
+        """Give `sink` nothing more."""
+        tail = self._tails.get((scope, session))
+        if tail is not None:
+            tail.sinks.discard(sink)
+            tail.wake(Aspect.EVENTS)
+
+    async def _run(self, key: tuple[Scope, str], tail: Tail) -> None:
+        try:
+            while tail.sinks:
+                await tail.run()
+        finally:
+            # Nothing awaits between the last look at the sinks and this, so no sink joins a tail that has ended.
+            self._tails.pop(key, None)
+            tail.drop_all()
+
+    @asynccontextmanager
+    async def follow(self, scope: Scope, session: str, after: int) -> AsyncIterator[Feed]:
+        """Events above `after`, from rows and then live, until the block ends."""
+        feed = Feed(self._store, self, scope, session, after)
+        try:
+            yield feed
+        finally:
+            self.leave(scope, session, feed)
+
+
+class Feed:
+    """One follower. Iterate it; it ends never by itself. A slow one costs the others nothing: it reads rows when it falls behind."""
+
+    def __init__(self, store: Store, tails: Tails, scope: Scope, session: str, after: int) -> None:
+        self._store = store
+        self._tails = tails
+        self._scope = scope
+        self._session = session
+        self._queue: deque[Event] = deque()
+        self._ready = trio.Event()
+        self._live = False
+        self._checked = False
+        self.cursor = after
+
+    def push(self, events: tuple[Event, ...]) -> bool:
+        self._ready.set()
+        if not events or len(self._queue) + len(events) > WINDOW:
+            self._live = False
+            return False
+        self._queue.extend(events)
+        return True
+
+    def __aiter__(self) -> Feed:
+        return self
+
+    async def __anext__(self) -> Event | Resync:
+        while True:
+            if self._queue:
+                event = self._queue.popleft()
+                if event.id <= self.cursor:
+                    continue
+                self.cursor = event.id
+                await trio.lowlevel.checkpoint()
+                return event
+            if self._live:
+                await self._ready.wait()
+                self._ready = trio.Event()
+                continue
+            resync = await self._catch_up()
+            if resync is not None:
+                return resync
+
+    async def _catch_up(self) -> Resync | None:
+        page = await self._store.reads.events(self._scope, self._session, after=self.cursor)
+        first, self._checked = not self._checked, True
+        if self.cursor < page.floor:
+            # What is left below the floor is not dense: it is told as one gap.
+            self.cursor = page.floor
+            return Resync(self._session, page.floor, page.floor + 1)
+        if first and self.cursor > page.newest:
+            self.cursor = page.newest
+            return Resync(self._session, page.newest, page.floor + 1)
+        self._queue.extend(page.events)
+        reached = page.events[-1].id if page.events else self.cursor
+        if not page.more:
+            self._live = self._tails.join(self._scope, self._session, self, reached)
+        return None

@@ -1,0 +1,60 @@
+"""Change hints: "something changed for X", given after the commit. Hints only, never data: a lost one is a delay of one poll.
+
+Invariant: a callback is called in the Trio thread, must not block and must not raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import IntFlag
+
+Callback = Callable[["Aspect"], None]
+
+
+class Aspect(IntFlag):
+    """What about a recipient has changed: its next look, its events, or what a running turn must be told."""
+
+    DUE = 1
+    EVENTS = 2
+    CONTROL = 4
+
+
+class Changes:
+    """Who wants to be told about which recipient. Take the subscription before the read, or a commit between the two is missed."""
+
+    def __init__(self) -> None:
+        self._by_recipient: dict[str, set[Callback]] = {}
+        self._everywhere: set[Callback] = set()
+
+    @contextmanager
+    def watch(self, recipient: str | None, callback: Callback) -> Iterator[None]:
+        """Call `callback` with what changed for `recipient` (None: for anybody) while the block lasts."""
+        if recipient is None:
+            self._everywhere.add(callback)
+        else:
+            self._by_recipient.setdefault(recipient, set()).add(callback)
+        try:
+            yield
+        finally:
+            self._drop(recipient, callback)
+
+    def publish(self, touched: Mapping[str, Aspect]) -> None:
+        """Tell the watchers of every recipient that a batch has touched."""
+        together = Aspect(0)
+        for recipient, aspect in touched.items():
+            together |= aspect
+            for callback in tuple(self._by_recipient.get(recipient, ())):
+                callback(aspect)
+        if together:
+            for callback in tuple(self._everywhere):
+                callback(together)
+
+    def _drop(self, recipient: str | None, callback: Callback) -> None:
+        if recipient is None:
+            self._everywhere.discard(callback)
+            return
+        watchers = self._by_recipient[recipient]
+        watchers.discard(callback)
+        if not watchers:
+            del self._by_recipient[recipient]

@@ -1,0 +1,166 @@
+"""Group commit: one flusher, no timer, three lanes.
+
+Ops that queue while a batch commits are the next batch, so a lone op waits for nobody and a crowd shares one fsync. A batch holds at
+most 512 ops and 4 MiB, taken from the holders' lane first, then claims, then enqueues: who holds a lease never waits behind newcomers.
+
+Cancellation (DESIGN decision 5): an op not yet begun is removed when its caller leaves; a begun one commits, and its outcome is unknown
+to a caller that has left. When `run` ends, every waiting op fails with `StoreDown`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+import attrs
+import trio
+
+from .changes import Aspect, Changes
+from .model.errors import Busy, CallboardError, StoreDown
+from .model.limits import BATCH_BYTES, BATCH_OPS, LANE_BYTES, LANE_OPS
+from .ops.base import Lane, Op
+
+R = TypeVar("R")
+
+
+@attrs.frozen
+class Applied:
+    """What a batch did: one outcome for each op (a value, or the error of that op alone), and who must be told."""
+
+    outcomes: Sequence[Any]
+    touched: Mapping[str, Aspect]
+
+
+@attrs.frozen
+class Failure:
+    """The outcome of an op that was refused: it failed alone."""
+
+    error: BaseException
+
+
+class Batches(Protocol):
+    """The part of a driver that commits: all of `ops` in one transaction, or an exception and nothing."""
+
+    async def apply(self, ops: Sequence[Op[Any]]) -> Applied: ...
+
+
+class _Slot:
+    """One op on its way. `task` is who waits for it, until it has an outcome or has left."""
+
+    __slots__ = ("begun", "left", "op", "outcome", "task")
+
+    def __init__(self, op: Op[Any], task: trio.lowlevel.Task) -> None:
+        self.op = op
+        self.task: trio.lowlevel.Task | None = task
+        self.begun = False
+        self.left = False
+        self.outcome: Any = None
+
+    def settle(self, outcome: Any) -> None:
+        self.outcome = outcome
+        if self.task is not None:
+            task, self.task = self.task, None
+            trio.lowlevel.reschedule(task)
+
+
+class GroupCommit:
+    """The commit queue of one store. `depth` and `weight` (bytes) of the enqueue lane are bounded."""
+
+    def __init__(self, driver: Batches, changes: Changes) -> None:
+        self._driver = driver
+        self._changes = changes
+        self._lanes: tuple[deque[_Slot], ...] = (deque(), deque(), deque())
+        self._weight = 0
+        self._wake = trio.Event()
+        self._down: BaseException | None = StoreDown("the store is not running")
+        self.committed = 0
+        self.batches = 0
+
+    @property
+    def depth(self) -> int:
+        """Ops that wait for a batch."""
+        return sum(map(len, self._lanes))
+
+    async def apply(self, op: Op[R]) -> R:
+        """Commit `op` and return its result, or raise its refusal.
+
+        Raises `Busy` if the enqueue lane is full, `StoreDown` if the store does not run.
+        """
+        if self._down is not None:
+            raise StoreDown(str(self._down)) from self._down
+        await trio.lowlevel.checkpoint_if_cancelled()
+        slot = _Slot(op, trio.lowlevel.current_task())
+        self._put(slot)
+
+        def abort(_: Any) -> trio.lowlevel.Abort:
+            slot.task = None
+            slot.left = True
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+        if isinstance(slot.outcome, Failure):
+            raise slot.outcome.error
+        return cast("R", slot.outcome)
+
+    def _put(self, slot: _Slot) -> None:
+        lane = self._lanes[slot.op.lane]
+        if slot.op.lane is Lane.ENQUEUES:
+            if len(lane) >= LANE_OPS or self._weight >= LANE_BYTES:
+                raise Busy("the commit queue is full")
+            self._weight += slot.op.size
+        lane.append(slot)
+        self._wake.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Commit batches until cancelled, then commit what has queued and fail what comes later."""
+        self._down = None
+        task_status.started()
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake = trio.Event()
+                while batch := self._take():
+                    await self._flush(batch)
+        finally:
+            self._down = StoreDown("the store has stopped")
+            with trio.move_on_after(5, shield=True):
+                while batch := self._take():
+                    await self._flush(batch)
+            for lane in self._lanes:
+                while lane:
+                    lane.popleft().settle(Failure(self._down))
+
+    def _take(self) -> list[_Slot]:
+        batch: list[_Slot] = []
+        weight = 0
+        for lane in self._lanes:
+            while lane and len(batch) < BATCH_OPS and weight < BATCH_BYTES:
+                slot = lane.popleft()
+                size = slot.op.size
+                if slot.op.lane is Lane.ENQUEUES:
+                    self._weight -= size
+                if slot.left:
+                    continue
+                slot.begun = True
+                weight += size
+                batch.append(slot)
+        return batch
+
+    async def _flush(self, batch: list[_Slot]) -> None:
+        applied: Applied | None = None
+        error: BaseException = StoreDown("the store stopped while this was being committed")
+        try:
+            # A batch that has begun is never abandoned: whoever waits must learn what became of it.
+            with trio.CancelScope(shield=True):
+                applied = await self._driver.apply([slot.op for slot in batch])
+        except CallboardError as refusal:
+            error = refusal
+        finally:
+            outcomes = [Failure(error)] * len(batch) if applied is None else applied.outcomes
+            for slot, outcome in zip(batch, outcomes, strict=True):
+                slot.settle(outcome)
+        if applied is not None:
+            self.batches += 1
+            self.committed += len(batch)
+            self._changes.publish(applied.touched)

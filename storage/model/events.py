@@ -1,0 +1,60 @@
+"""Events. Lives here: the vocabulary and the value. Not here: how they reach a client.
+
+Invariant: ids are dense per session from 1 above the session's prune floor, and the same for every reader (EVT-2).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final
+
+import attrs
+
+
+class EventKind(StrEnum):
+    """All kinds there are (EVT-1)."""
+
+    MESSAGE_CREATED = "message.created"
+    TURN_STARTED = "turn.started"
+    ATTEMPT_CLAIMED = "attempt.claimed"
+    MODEL_REQUEST = "model.request"
+    TURN_TOKEN = "turn.token"  # noqa: S105 (not a secret)
+    TOOL_CALL = "tool.call"
+    TOOL_RESULT = "tool.result"
+    TURN_WAITING = "turn.waiting"
+    APPROVAL_REQUIRED = "approval.required"
+    ATTEMPT_RELINQUISHED = "attempt.relinquished"
+    TURN_HANDOFF = "turn.handoff"
+    TURN_COMPLETED = "turn.completed"
+    TURN_FAILED = "turn.failed"
+    TURN_STOPPED = "turn.stopped"
+    TURN_RECONCILING = "turn.reconciling"
+
+
+TERMINAL: Final = frozenset({EventKind.TURN_COMPLETED, EventKind.TURN_FAILED, EventKind.TURN_STOPPED})
+"""A turn stream ends after one of these."""
+
+
+@attrs.frozen
+class Event:
+    """One event of one session. `at` is in seconds since the epoch; `data` is JSON; `turn` is None for message.created only."""
+
+    session: str
+    id: int
+    kind: str
+    data: dict[str, Any]
+    at: float
+    turn: str | None = None
+
+
+@attrs.frozen
+class EventPage:
+    """Events above a cursor, oldest first, with the session's counters at the same moment.
+
+    `floor`: ids at or below it may have been pruned. `newest`: the highest id given out. `more`: further rows follow.
+    """
+
+    events: tuple[Event, ...]
+    floor: int
+    newest: int
+    more: bool

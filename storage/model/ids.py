@@ -1,0 +1,45 @@
+"""Identifiers. Lives here: making and checking ids; text only, time-ordered so that an index grows at its right edge.
+
+Not here: paths and addresses (`addresses`). Invariant: an id of ours is a prefix, `_` and 32 hex digits, and is never reused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from .errors import InvalidField
+from .limits import MESSAGE_ID_CHARS
+
+_MESSAGE_ID = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MESSAGE_ID_CHARS}}}\Z")
+_CLIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
+
+
+def new_id(prefix: str) -> str:
+    """A fresh `prefix_` id: 48 bits of wall-clock milliseconds, then 80 random bits."""
+    return f"{prefix}_{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+
+
+def turn_id(message: str) -> str:
+    """The id of the turn whose head is message `msg_…`: the same over every attempt (RT-10)."""
+    return "turn_" + message.removeprefix("msg_")
+
+
+def message_of_turn(turn: str) -> str:
+    """The inverse of `turn_id`."""
+    return "msg_" + turn.removeprefix("turn_")
+
+
+def check_message_id(value: str, path: str = "message_id") -> str:
+    """Return `value` if it is 1–128 of letters, digits and `_ . : -`; else raise `InvalidField`."""
+    if not _MESSAGE_ID.match(value):
+        raise InvalidField("must be 1 to 128 of letters, digits and _ . : -", path=path)
+    return value
+
+
+def check_client_id(value: str, path: str = "client") -> str:
+    """Return `value` if it is 1–64 of a message id's letters; else raise `InvalidField`."""
+    if not _CLIENT_ID.match(value):
+        raise InvalidField("must be 1 to 64 of letters, digits and _ . : -", path=path)
+    return value

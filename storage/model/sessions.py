@@ -1,0 +1,86 @@
+"""Sessions and their transcript. Lives here: kinds, the session as readers see it, entries. Not here: turns and events."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, Generic, TypeVar
+
+import attrs
+
+from .addresses import Scope, Sender
+
+
+class SessionKind(StrEnum):
+    """How a session was created; never derived from content (SES-1)."""
+
+    INTERACTIVE = "interactive"
+    SUBAGENT = "subagent"
+    CRON = "cron"
+    SOCIAL = "social"
+    REMOTE = "remote"
+    A2A = "a2a"
+    EXTERNAL = "external"
+    INTERNAL = "internal"
+    """Never addressable: answers as not existing."""
+
+
+class ChildState(StrEnum):
+    """Life of a subagent as its parent sees it; all but running are final and wake the parent once (SES-8)."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    DELETED = "deleted"
+
+
+T = TypeVar("T")
+
+ACTIVE: Final = "active"
+IDLE: Final = "idle"
+
+
+@attrs.frozen
+class Session:
+    """A session. `status` is active while a turn or a running child exists; times are seconds since the epoch."""
+
+    id: str
+    scope: Scope
+    kind: SessionKind
+    agent: str
+    path: str | None
+    title: str
+    parent: str | None
+    status: str
+    updated: float
+    created: float
+    child_state: ChildState | None = None
+    newest_event: int = 0
+    newest_seq: int = 0
+
+
+@attrs.frozen
+class Entry:
+    """A row of a transcript; append-only. `role`: user, assistant or notice. `state`: of the message that it shows, else delivered."""
+
+    seq: int
+    role: str
+    content: str
+    sender: Sender
+    at: float
+    state: str
+    message_id: str | None = None
+    in_reply_to: str | None = None
+
+
+@attrs.frozen
+class Page(Generic[T]):
+    """A slice of a listing; `next` is the cursor of the following slice."""
+
+    items: tuple[T, ...]
+    next: str | None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a further slice follows."""
+        return self.next is not None

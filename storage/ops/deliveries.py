@@ -1,0 +1,172 @@
+"""Ops of a turn, each fenced by its lease's epoch in its own transaction (RT-8).
+
+What a turn has done is committed as it happens (`RecordStep`, `EmitTokens`, `Absorb`); its end is exactly one of `CommitTurn`, `Retry`,
+`Fail`, `HandBack`, and (turn, attempt, epoch, outcome) is recorded: the same end again returns the first result, and only a
+different epoch is `LeaseLost`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import attrs
+
+from ..model.limits import ERROR_CHARS
+from ..model.states import Outcome, Reason, Status
+from ..model.turns import Lease, Step, StepKind
+from .base import Lane, Op
+from .inbox import Enqueue
+from .sessions import OpenSession
+from .upkeep import RequestStop
+
+
+def _short(error: str) -> str:
+    return error[:ERROR_CHARS]
+
+
+@attrs.frozen
+class Absorb(Op[Step]):
+    """Take waiting messages that may steer into the running turn, as a step (`key` names the occurrence), and return that step.
+
+    The step's result is a list of `TurnMessage` as JSON objects.
+    """
+
+    lane: ClassVar[Lane] = Lane.HOLDERS
+    repeat: ClassVar[str] = "the step of this key is returned as it was recorded"
+
+    lease: Lease
+    key: str
+    ordinal: int
+    limit: int = 32
+
+
+@attrs.frozen
+class EmitTokens(Op[int]):
+    """Commit one block of streamed text as a `turn.token` event; returns its id."""
+
+    lane: ClassVar[Lane] = Lane.HOLDERS
+    repeat: ClassVar[str] = "a block whose number is not above the attempt's last one was already written"
+
+    lease: Lease
+    block: int
+    text: str
+
+    @property
+    def size(self) -> int:
+        return 256 + len(self.text)
+
+
+@attrs.frozen
+class StepEvent:
+    """An event to write with a step: `kind` of EVT-1 and its JSON data (turn, message and attempt are added)."""
+
+    kind: str
+    data: dict[str, Any]
+
+
+@attrs.frozen
+class RecordStep(Op[Step]):
+    """Record a step, what it sends, opens and stops, and its events, in one transaction, before the tool returns.
+
+    A call is recorded twice: begun (`done` False) and done. `sends` are refused as a whole: if one is (limits, unknown target), nothing
+    of this op is written and the refusal is raised; the caller then records the refusal as the call's result.
+    """
+
+    lane: ClassVar[Lane] = Lane.HOLDERS
+    repeat: ClassVar[str] = "a step of this key that is already done is returned as it was recorded"
+
+    lease: Lease
+    key: str
+    kind: StepKind
+    ordinal: int
+    done: bool
+    data: dict[str, Any]
+    result: Any = None
+    sends: tuple[Enqueue, ...] = ()
+    opens: tuple[OpenSession, ...] = ()
+    stops: tuple[RequestStop, ...] = ()
+    events: tuple[StepEvent, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return 1024 + sum(send.size for send in self.sends)
+
+
+class End(StrEnum):
+    """How a delivery ended."""
+
+    COMMITTED = "committed"
+    RETRIED = "retried"
+    FAILED = "failed"
+    HANDED_BACK = "handed_back"
+
+
+@attrs.frozen
+class Ended:
+    """What an ending op did. `due` is store time of the mailbox's next look, None for idle; `seq` the answer's entry."""
+
+    end: End
+    status: Status
+    due: float | None
+    seq: int | None = None
+
+
+@attrs.frozen
+class CommitTurn(Op[Ended]):
+    """End a turn: answer entry, delivered states and a marker for each consumed message, terminal event, wake-ups, in one transaction.
+
+    `consumed` are message rows (head, carried, steered ones that the agent saw); other processing rows return to pending.
+    `tail` is streamed text that no block holds yet. `stuck` marks the mailbox (RT-6).
+    """
+
+    lane: ClassVar[Lane] = Lane.HOLDERS
+    repeat: ClassVar[str] = "the head's marker holds the epoch: at the same epoch the first result is returned"
+
+    lease: Lease
+    outcome: Outcome
+    answer: str | None
+    consumed: tuple[int, ...]
+    tail: str = ""
+    block: int = 0
+    stuck: str | None = None
+
+    @property
+    def size(self) -> int:
+        return 512 + 2 * len(self.answer or "") + len(self.tail)
+
+
+@attrs.frozen
+class Retry(Op[Ended]):
+    """An agent failed: count an attempt and put the head off `delay` seconds, or fail it (`retries_used`) at its last one."""
+
+    lane: ClassVar[Lane] = Lane.HOLDERS
+    repeat: ClassVar[str] = "the attempt's record holds the epoch: at the same epoch the first result is returned"
+
+    lease: Lease
+    error: str = attrs.field(converter=_short)
+    delay: float
+
+
+@attrs.frozen
+class Fail(Op[Ended]):
+    """Fail the head for good; carried and steered messages return to pending; the sender is told."""
+
+    lane: ClassVar[Lane] = Lane.HOLDERS
+    repeat: ClassVar[str] = "the attempt's record holds the epoch: at the same epoch the first result is returned"
+
+    lease: Lease
+    reason: Reason
+    error: str = attrs.field(converter=_short)
+
+
+@attrs.frozen
+class HandBack(Op[Ended]):
+    """Return a claimed turn unharmed: no attempt, no takeover. `delay` in seconds (0: due now)."""
+
+    lane: ClassVar[Lane] = Lane.HOLDERS
+    repeat: ClassVar[str] = "the attempt's record holds the epoch: at the same epoch the first result is returned"
+
+    lease: Lease
+    cause: str = attrs.field(converter=_short)
+    delay: float = 0.0

@@ -1,0 +1,55 @@
+"""Ops that people and housekeeping do: stop a turn, clear a stuck mark, prune events."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+
+from ..model.addresses import Scope
+from ..model.limits import STOP_GRACE_SECONDS
+from .base import Lane, Op
+
+
+@attrs.frozen
+class Stopping:
+    """The turn that will stop, and how many queued messages were dropped."""
+
+    turn: str
+    dropped: int
+
+
+@attrs.frozen
+class RequestStop(Op[Stopping]):
+    """Store a stop for the turn that `recipient` runs now, with its grace in seconds (RT-4).
+
+    Raises: `UnknownTarget`; `Inactive` if no turn runs.
+    """
+
+    repeat: ClassVar[str] = "a turn that is already stopping keeps its first request"
+
+    scope: Scope
+    recipient: str
+    grace: float = STOP_GRACE_SECONDS
+    drop_queued: bool = False
+
+
+@attrs.frozen
+class ClearStuck(Op[None]):
+    """The task that survived its cancel has ended: the mailbox may be claimed by that process again."""
+
+    lane: ClassVar[Lane] = Lane.HOLDERS
+    repeat: ClassVar[str] = "clearing twice is clearing once"
+
+    mailbox: int
+    holder: str
+
+
+@attrs.frozen
+class PruneEvents(Op[int]):
+    """Delete turn.* rows older than `keep_seconds` but terminal ones, looking at no more than `limit` rows a call; returns rows deleted (EVT-4)."""
+
+    repeat: ClassVar[str] = "what is gone stays gone; a floor only rises"
+
+    keep_seconds: float
+    limit: int = 2_000

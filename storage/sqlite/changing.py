@@ -1,0 +1,71 @@
+"""Changing messages from outside a turn: Cancel, Requeue, and failing what waits. Not here: anything that a lease holder does."""
+
+from __future__ import annotations
+
+from ..changes import Aspect
+from ..model.addresses import Scope, Sender
+from ..model.errors import IllegalMove, NotFound
+from ..model.ids import turn_id
+from ..model.messages import Kind, Receipt, digest
+from ..model.sessions import ChildState
+from ..model.states import Reason, Status, move
+from ..ops.inbox import Cancel, Enqueue, Requeue
+from .accepting import enqueue
+from .notices import end_child, tell_sender
+from .tx import Tx, turn_data
+
+
+def cancel(tx: Tx, op: Cancel) -> None:
+    """Carry out `Cancel`."""
+    row = tx.one("message_for_change", (op.id, tx.scope(op.scope)))
+    if row is None:
+        raise NotFound("there is no such message here", path="id")
+    status, reason = Status(row[4]), row[5]
+    if status is Status.FAILED and reason == Reason.CANCELLED:
+        return
+    if status is Status.PROCESSING:
+        raise IllegalMove("the message is part of a running turn: stop that turn instead", path="status")
+    move(status, Status.FAILED)
+    fail_waiting(tx, op.scope, op.id, Reason.CANCELLED)
+
+
+def requeue(tx: Tx, op: Requeue) -> Receipt:
+    """Carry out `Requeue`: a new row with the old one's sender, kind, content and payload, and a chain of its own."""
+    row = tx.one("message_for_change", (op.id, tx.scope(op.scope)))
+    if row is None:
+        raise NotFound("there is no such message here", path="id")
+    if Status(row[4]) in {Status.PENDING, Status.PROCESSING}:
+        raise IllegalMove(f"a message that is {row[4]} can't be requeued", path="status")
+    content = tx.one("entry_content", (row[1], row[13]))
+    if content is None:
+        raise NotFound("the message's text is gone", path="id")
+    kind = Kind(row[6])
+    return enqueue(
+        tx,
+        Enqueue(
+            scope=op.scope, recipient=row[15], sender=Sender(row[7], row[8], row[20]), kind=kind, content=content[0],
+            payload=row[11], id=op.new_id, message_id=None, digest=digest(row[15], kind, content[0], row[11]),
+            chain=op.new_id, hops=0, reply_to=row[21], transport=row[18], destination_peer=row[19],
+            max_attempts=row[12], requeued_from=op.id,
+        ),
+    )  # fmt: skip
+
+
+def fail_waiting(tx: Tx, scope: Scope, uid: str, reason: Reason, *, settle: bool = True) -> None:
+    """Fail an open message that no living turn holds: terminal event, then a notice to its sender.
+
+    With `settle` False the caller recomputes the mailbox's `due` and depth itself.
+    """
+    row = tx.one("message_for_change", (uid, tx.scope(scope)))
+    if row is None:
+        raise NotFound("there is no such message here", path="id")
+    tx.run("message_fail", (reason, None, tx.now, row[0], row[4]))
+    event = row[16] + 1
+    data = turn_data(turn_id(uid), row[3] or uid, row[14], reason=reason)
+    tx.run("event_insert", (tx.scope(scope), row[1], event, "turn.failed", turn_id(uid), row[13], data, tx.now))
+    tx.run("mailbox_settle", (event, 1 if settle else 0, tx.now, row[1]))
+    tx.touch(row[15], Aspect.EVENTS | Aspect.DUE)
+    tell_sender(tx, scope, uid, row[6], Sender(row[7], row[8]), reason)
+    if row[13] == 1 and row[22] is not None:
+        # A child's task is the first message of its mailbox: the child ends with it.
+        end_child(tx, row[22], row[23], ChildState.FAILED, None)

@@ -1,0 +1,185 @@
+"""The SQLite driver: a batch of ops is one call into the writing connection's thread and one transaction.
+
+Lives here: BEGIN to COMMIT, the rerun op by op, snapshots for reads, opening and closing. Not here: what an op does (`handlers`).
+
+Invariant: no await between BEGIN and COMMIT. A batch is first tried without savepoints; if an op fails on data after it has written,
+all is rolled back and each op runs under its own savepoint, so that the offender fails alone (INB-13).
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import trio
+
+from ..changes import Aspect
+from ..clock import StoreClock
+from ..commit import Applied, Failure
+from ..model.addresses import Scope
+from ..model.errors import CallboardError, Rejected
+from ..ops import VoidLeases
+from ..ops.base import Op
+from ..queries import load
+from ..rows import Row
+from .bridge import Executor, open_connection
+from .connect import MEMORY
+from .faults import map_sqlite_error
+from .handlers import HANDLERS
+from .lock import FileLock, acquire_lock
+from .migrations import check_file, migrate
+from .tx import Tx
+
+READERS = 2
+FLOOR_SECONDS = 0.5
+"""How often the clock's floor is written, beside whatever commits: the most that a restart may fall behind (RT-18)."""
+
+
+class _OpFailed(Exception):
+    """An op failed after it had written: the batch must be run again op by op."""
+
+
+class SqliteDriver:
+    """One owned SQLite file: a writer, readers and the lock."""
+
+    def __init__(self, path: str, writer: Executor, readers: Sequence[Executor], lock: FileLock | None) -> None:
+        self.name = f"sqlite:///{path}"
+        self.path = path
+        self.lock = lock
+        self._writer = writer
+        self._readers = itertools.cycle(readers or [writer])
+        self._open = [*readers, writer]
+        self._sql = load("sqlite")
+        self._scopes: dict[Scope, int] = {}
+        self._clock = StoreClock(0.0)
+        self._floor_at = 0.0
+
+    async def start(self) -> None:
+        """Migrate, take the clock's floor over, and void the leases of the file's last owner."""
+        await self._writer.run(migrate)
+        floor = await self._writer.run(lambda conn: conn.execute(self._sql["meta_get"], ("clock_floor",)).fetchone())
+        self._clock = StoreClock(floor[0] if floor else 0.0)
+        await self.apply([VoidLeases()])
+
+    def now(self) -> float:
+        """Store time in seconds since the epoch."""
+        return self._clock.now()
+
+    async def apply(self, ops: Sequence[Op[Any]]) -> Applied:
+        """Commit `ops` in one transaction; an op that is refused fails alone. Raises `StoreError` kinds or `StoreDown` for all."""
+        return await self._writer.run(partial(self._apply, ops, self.now()))
+
+    async def read(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]:
+        """Rows of each statement, all from one snapshot."""
+        return await next(self._readers).run(partial(self._read, queries))
+
+    async def integrity(self) -> str:
+        """`ok`, or what the database says is wrong with it."""
+        ((row,),) = await self.read(("integrity", {}))
+        return str(row[0])
+
+    async def aclose(self) -> None:
+        """Write the clock's floor, close all connections and give the file up."""
+        with trio.CancelScope(shield=True):
+            try:
+                await self._writer.run(partial(self._apply, (), self.now(), last=True))
+            finally:
+                for connection in self._open:
+                    await connection.aclose()
+                if self.lock is not None:
+                    self.lock.release()
+
+    def _read(self, queries: Sequence[tuple[str, Mapping[str, Any]]], conn: sqlite3.Connection) -> list[list[Row]]:
+        if len(queries) == 1:
+            name, params = queries[0]
+            return [conn.execute(self._sql[name], params).fetchall()]
+        conn.execute("BEGIN")
+        try:
+            return [conn.execute(self._sql[name], params).fetchall() for name, params in queries]
+        finally:
+            conn.execute("COMMIT")
+
+    def _apply(self, ops: Sequence[Op[Any]], now: float, conn: sqlite3.Connection, *, last: bool = False) -> Applied:
+        outcomes: list[Any] = []
+        touched: dict[str, Aspect] = {}
+        try:
+            conn.execute("BEGIN IMMEDIATE")
+            tx = Tx(conn, self._sql, self._scopes, now)
+            for op in ops:
+                outcomes.append(_plain(tx, op))
+            touched = tx.touched
+        except (_OpFailed, sqlite3.Error, KeyError, ValueError, TypeError) as failure:
+            if isinstance(failure, sqlite3.Error) and map_sqlite_error(failure, self.path) is not None:
+                raise
+            conn.rollback()
+            self._scopes.clear()
+            conn.execute("BEGIN IMMEDIATE")
+            outcomes, touched = self._one_by_one(conn, ops, now)
+        if last or now - self._floor_at >= FLOOR_SECONDS:
+            self._floor_at = now
+            conn.execute(self._sql["meta_put"], ("clock_floor", now))
+        conn.execute("COMMIT")
+        return Applied(outcomes, touched)
+
+    def _one_by_one(
+        self, conn: sqlite3.Connection, ops: Sequence[Op[Any]], now: float
+    ) -> tuple[list[Any], dict[str, Aspect]]:
+        outcomes: list[Any] = []
+        touched: dict[str, Aspect] = {}
+        for op in ops:
+            tx = Tx(conn, self._sql, {}, now)
+            conn.execute("SAVEPOINT op")
+            try:
+                outcomes.append(HANDLERS[type(op)](tx, op))
+                for recipient, aspect in tx.touched.items():
+                    touched[recipient] = touched.get(recipient, Aspect(0)) | aspect
+            except CallboardError as refusal:
+                conn.execute("ROLLBACK TO op")
+                outcomes.append(Failure(refusal))
+            except (sqlite3.Error, KeyError, ValueError, TypeError) as failure:
+                if isinstance(failure, sqlite3.Error) and map_sqlite_error(failure, self.path) is not None:
+                    raise
+                conn.execute("ROLLBACK TO op")
+                refused = Rejected(f"the store could not carry out {type(op).__name__}: {failure}")
+                refused.__cause__ = failure
+                outcomes.append(Failure(refused))
+            conn.execute("RELEASE op")
+        return outcomes, touched
+
+
+def _plain(tx: Tx, op: Op[Any]) -> Any:
+    """One op without a savepoint: a refusal before its first write is an answer, anything later fails the attempt."""
+    tx.wrote = False
+    try:
+        return HANDLERS[type(op)](tx, op)
+    except CallboardError as refusal:
+        if tx.wrote:
+            raise _OpFailed from refusal
+        return Failure(refusal)
+
+
+async def open_sqlite(path: str, *, executor: Literal["thread", "inline"] = "thread") -> SqliteDriver:
+    """Take the file, open it, migrate it. Raises `StoreLocked`, or the kind of `StoreError` that says what is wrong."""
+    memory = path == MEMORY
+    lock = None if memory else acquire_lock(path)
+    opened: list[Executor] = []
+    try:
+        if not memory:
+            check_file(path)
+        opened.append(await open_connection(path, readonly=False, executor=executor))
+        if not memory:
+            for _ in range(READERS):
+                opened.append(await open_connection(path, readonly=True, executor=executor))
+        driver = SqliteDriver(path, opened[0], opened[1:], lock)
+        await driver.start()
+    except BaseException:
+        with trio.CancelScope(shield=True):
+            for connection in reversed(opened):
+                await connection.aclose()
+        if lock is not None:
+            lock.release()
+        raise
+    return driver

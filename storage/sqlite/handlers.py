@@ -1,0 +1,37 @@
+"""Which function carries out which op. The table is complete: a test compares it with `storage.ops`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any, Final
+
+from .. import ops
+from . import accepting, changing, delivering, ending, housing, leasing
+from .tx import Tx
+
+Handler = Callable[[Tx, Any], Any]
+
+HANDLERS: Final[MappingProxyType[type[ops.Op[Any]], Handler]] = MappingProxyType(
+    {
+        ops.Absorb: delivering.absorb,
+        ops.Cancel: changing.cancel,
+        ops.Claim: leasing.claim,
+        ops.ClearStuck: housing.clear_stuck,
+        ops.CommitTurn: ending.commit_turn,
+        ops.DeleteSession: housing.delete_session,
+        ops.EmitTokens: delivering.emit_tokens,
+        ops.Enqueue: accepting.enqueue,
+        ops.Fail: ending.fail,
+        ops.HandBack: ending.hand_back,
+        ops.OpenSession: housing.open_session,
+        ops.PruneEvents: housing.prune_events,
+        ops.RecordStep: delivering.record_step,
+        ops.Renew: leasing.renew,
+        ops.RequestStop: housing.request_stop,
+        ops.Requeue: changing.requeue,
+        ops.Retry: ending.retry,
+        ops.UpdateSession: housing.update_session,
+        ops.VoidLeases: leasing.void_leases,
+    }
+)

@@ -1,0 +1,169 @@
+"""Leases: Claim, Renew, VoidLeases. Invariant: mailbox lease and head's `processing` are set in one transaction (INB-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..changes import Aspect
+from ..model.addresses import Scope, Sender
+from ..model.ids import turn_id
+from ..model.limits import UNKNOWN_AGENT_DELAY_SECONDS
+from ..model.sessions import SessionKind
+from ..model.turns import Claimed, Lease, StopRequest, TurnMessage
+from ..ops.leases import Claim, Claims, Renew, Renewed, VoidLeases
+from .tx import Tx, turn_data
+
+
+def claim(tx: Tx, op: Claim) -> Claims:
+    """Carry out `Claim`."""
+    last = tx.one("process_nonce", (op.holder,))
+    if last is not None and last[0] == op.nonce:
+        return Claims(_again(tx, op), _next_due(tx))
+    tx.run("process_claimed", (op.holder, op.nonce, tx.now))
+    excluded = set(op.exclude)
+    rows = tx.all("due_mailboxes", {"now": tx.now, "limit": op.limit + len(excluded)})
+    taken: list[Claimed] = []
+    for row in rows:
+        if row[0] in excluded or len(taken) >= op.limit:
+            continue
+        if row[16] is None or row[10] is None:
+            tx.run("mailbox_idle", (row[0],))
+        elif row[12] not in op.agents:
+            later = tx.now + UNKNOWN_AGENT_DELAY_SECONDS
+            tx.run("mailbox_put_off", (later, tx.now, row[0]))
+            tx.run("head_put_off", (later, tx.now, row[16]))
+        else:
+            taken.append(_take(tx, op, row))
+    return Claims(tuple(taken), _next_due(tx))
+
+
+def _next_due(tx: Tx) -> float | None:
+    row = tx.one("due_after", (tx.now,))
+    return None if row is None else row[0]
+
+
+def _take(tx: Tx, op: Claim, row: Sequence[Any]) -> Claimed:
+    now = tx.now
+    mailbox, recipient, epoch, last_event, old_head, stop_at, stop_grace, scope = row[:8]
+    head = message_of(row[16:29], row[35])
+    taken_over = row[29] == "processing"
+    attempt = row[33] + 1
+    lease = Lease(mailbox, recipient, epoch + 1, head.row, attempt)
+    until = now + op.lease_seconds
+    turn = turn_id(head.id)
+    if old_head is not None and old_head != head.row:
+        stop_at = stop_grace = None
+    events: list[tuple[str, str]] = []
+    if taken_over:
+        events.append(
+            ("attempt.relinquished", turn_data(turn, head.message_id, attempt - 1, cause="takeover", retry_at=now))
+        )
+    if attempt == 1:
+        events.append(("turn.started", turn_data(turn, head.message_id, attempt)))
+    events.append(("attempt.claimed", turn_data(turn, head.message_id, attempt, holder=op.holder)))
+    tx.many(
+        "event_insert",
+        [
+            (scope, mailbox, last_event + i, kind, turn, None, data, now)
+            for i, (kind, data) in enumerate(events, start=1)
+        ],
+    )
+    # Next-turn rows ahead of the head come along; rows that an earlier attempt had absorbed come back into the turn.
+    carried = _carried(tx, mailbox, head.row) if row[36] or attempt > 1 else ()
+    tx.many("row_take", [(now, now, now, message.row) for message in carried])
+    tx.run(
+        "mailbox_claim",
+        (
+            until, epoch + 1, op.holder, op.holder_kind, op.nonce, head.row, 1 + len(carried), last_event + len(events),
+            stop_at, stop_grace, now, mailbox,
+        ),
+    )  # fmt: skip
+    tx.run("head_claim", (row[32] + taken_over, attempt, now, now, now, head.row))
+    tx.touch(recipient, Aspect.EVENTS)
+    stop = None if stop_at is None else StopRequest(stop_at, stop_grace or 0.0)
+    return _claimed(row, lease, until, row[32] + taken_over, carried, stop)
+
+
+def _claimed(
+    row: Sequence[Any],
+    lease: Lease,
+    until: float,
+    takeovers: int,
+    carried: tuple[TurnMessage, ...],
+    stop: StopRequest | None,
+) -> Claimed:
+    return Claimed(
+        lease=lease,
+        lease_until=until,
+        scope=Scope(row[8], row[9]),
+        session=row[10],
+        kind=SessionKind(row[11]),
+        agent=row[12],
+        path=row[13],
+        parent=row[14],
+        head=message_of(row[16:29], row[35]),
+        carried=carried,
+        attempts=row[30],
+        max_attempts=row[31],
+        takeovers=takeovers,
+        steps=lease.attempt > 1,
+        stop=stop,
+        deadline=row[15],
+    )
+
+
+def _carried(tx: Tx, mailbox: int, head: int) -> tuple[TurnMessage, ...]:
+    rows = tx.all("carried_for_claim", (mailbox, head))
+    return tuple(message_of(row[:13], row[13], absorbed=row[14] is not None) for row in rows)
+
+
+def message_of(row: Sequence[Any], content: str, *, absorbed: bool = False) -> TurnMessage:
+    """A message from the thirteen columns that the claiming statements select in the same order."""
+    return TurnMessage(
+        row=row[0],
+        id=row[1],
+        message_id=row[2] or row[1],
+        kind=row[3],
+        sender=Sender(row[4], row[5], row[6]),
+        content=content,
+        seq=row[7],
+        chain=row[8],
+        hops=row[9],
+        created_at=row[10],
+        payload=row[11],
+        reply_to=row[12],
+        steered=absorbed,
+    )
+
+
+def _again(tx: Tx, op: Claim) -> tuple[Claimed, ...]:
+    """A repeated claim: what it still holds is given again, without a new epoch, event or takeover."""
+    held: list[Claimed] = []
+    for (mailbox,) in tx.all("held_by_nonce", (op.holder, op.nonce)):
+        for row in tx.all("held_mailbox", (mailbox,)):
+            lease = Lease(mailbox, row[1], row[2], row[16], row[33])
+            stop = None if row[5] is None else StopRequest(row[5], row[6])
+            held.append(_claimed(row, lease, row[34], row[32], _carried(tx, mailbox, row[16]), stop))
+    return tuple(held)
+
+
+def renew(tx: Tx, op: Renew) -> Renewed:
+    """Carry out `Renew`."""
+    until = tx.now + op.lease_seconds
+    lost: set[int] = set()
+    stops: dict[int, StopRequest] = {}
+    for lease in op.leases:
+        if tx.run("mailbox_renew", (until, lease.mailbox, lease.epoch)).rowcount != 1:
+            lost.add(lease.mailbox)
+            continue
+        row = tx.one("mailbox_stop", (lease.mailbox,))
+        if row is not None:
+            stops[lease.mailbox] = StopRequest(row[0], row[1])
+    return Renewed(frozenset(lost), stops, until)
+
+
+def void_leases(tx: Tx, op: VoidLeases) -> int:
+    """Carry out `VoidLeases`."""
+    tx.run("void_stuck")
+    return tx.run("void_leases", (tx.now, op.holder_kind)).rowcount

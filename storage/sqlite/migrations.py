@@ -1,0 +1,201 @@
+"""Brings a database's schema to the newest version, one numbered file after the other; refuses what is not ours to change.
+
+Here: reading `migrations/NNNN_name.sql`, the ledger (table `migration`), and the checks before anything is written. Not here: the schema
+itself, opening connections, locking. Invariants: a migration is one transaction, so its SQL and its ledger row are there together or
+not at all; a file that is another program's, newer than this code, or different from its ledger is not changed by one byte.
+
+Everything is synchronous over a `sqlite3.Connection`, to be run as a batch of the executor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import attrs
+
+from ..model.errors import NotADatabase, SchemaTooNew, StoreCorrupt, StoreError
+from .faults import is_a_folder, map_sqlite_error, shown
+
+APPLICATION_ID = 0x43425244  # "CBRD" in the file's header: ours, whatever its tables are called
+BUILT_IN = resources.files(__name__.rpartition(".")[0]) / "migrations"
+
+_LEDGER = """CREATE TABLE migration (
+    version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at REAL NOT NULL)"""
+_FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+_COMMENT = r"--[^\n]*(?:\n|\Z)|/\*.*?\*/"
+_FIRST_WORD = re.compile(rf"(?:\s|{_COMMENT})*(\w*)", re.DOTALL)
+_BREAKS_TRANSACTION = {"BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "VACUUM", "ATTACH", "DETACH"}
+
+
+@attrs.frozen
+class Migration:
+    """One file: its number, its name, its statements, and the SHA-256 (hex) of its text with `\\n` line ends."""
+
+    version: int
+    name: str
+    checksum: str
+    statements: tuple[str, ...] = attrs.field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.version:04}_{self.name}"
+
+
+def check_file(path: str | os.PathLike[str], migrations: Sequence[Migration] | None = None) -> None:
+    """Refuse a file that `migrate` would refuse, before a writer is opened: opening one already changes the file (WAL).
+
+    A missing or empty file passes. Call it with the lock held. Raises as `pending` does, and the mapped errors of an unreadable file.
+    """
+    file = Path(path).resolve()
+    if not file.exists():
+        return
+    if file.is_dir():
+        raise is_a_folder(str(file))
+    uri = f"{file.as_uri()}?{_gentlest_open(file)}"
+    try:
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+            pending(connection, migrations)
+    except sqlite3.Error as exc:
+        raise map_sqlite_error(exc, str(file)) or StoreError(f"can't be read ({exc})", path=shown(str(file))) from exc
+
+
+def pending(conn: sqlite3.Connection, migrations: Sequence[Migration] | None = None) -> list[Migration]:
+    """The migrations still to apply, in order. Reads only.
+
+    Raises SchemaTooNew, NotADatabase (another program's database), StoreCorrupt (no ledger, or a gap in it), StoreError (an applied
+    migration's file has changed since).
+    """
+    known = load_migrations() if migrations is None else migrations
+    path = _path_of(conn)
+    ledger = _read_ledger(conn, path)
+    newest = len(known)
+    if ledger and ledger[-1][0] > newest:
+        message = (
+            f"has schema version {ledger[-1][0]} of a newer Callboard, and this one knows {newest}; update Callboard"
+        )
+        raise SchemaTooNew(message, path=path)
+    if [version for version, _, _ in ledger] != list(range(1, len(ledger) + 1)):
+        raise StoreCorrupt("its list of applied migrations has a gap; restore a backup", path=path)
+    for migration, (_, name, checksum) in zip(known, ledger, strict=False):
+        if (migration.name, migration.checksum) != (name, checksum):
+            message = (
+                f"migration {migration} is not the one that was applied; install the Callboard that made this database"
+            )
+            raise StoreError(message, path=path)
+    return list(known[len(ledger) :])
+
+
+def migrate(conn: sqlite3.Connection, migrations: Sequence[Migration] | None = None) -> list[Migration]:
+    """Apply what is pending and return it; each migration commits by itself. `conn` must be in no transaction.
+
+    Raises as `pending` does, with nothing touched; StoreError if one fails: it is rolled back, those before it stay. A failure of the
+    store itself is raised as SQLite's, for the executor to map.
+    """
+    todo = pending(conn, migrations)
+    (enforced,) = conn.execute("PRAGMA foreign_keys").fetchone()
+    # A table is changed by building its successor and dropping it, and with keys enforced DROP deletes the children's rows.
+    conn.execute("PRAGMA foreign_keys=OFF")
+    try:
+        for migration in todo:
+            _apply(conn, migration)
+    finally:
+        conn.execute(f"PRAGMA foreign_keys={enforced}")
+    return todo
+
+
+def load_migrations(folder: Traversable | Path = BUILT_IN) -> tuple[Migration, ...]:
+    """The folder's `NNNN_name.sql` files by number, from 0001 without a gap; other files than `.sql` are ignored.
+
+    Raises ValueError naming the file for a bad name, a gap, a number used twice, an unfinished statement, or one that would break the
+    transaction (BEGIN, COMMIT, VACUUM, ATTACH, …).
+    """
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
+    return tuple(_load(entry, version) for version, entry in enumerate(files, start=1))
+
+
+def _load(file: Traversable | Path, version: int) -> Migration:
+    match = _FILE_NAME.fullmatch(file.name)
+    if match is None or int(match[1]) != version:
+        raise ValueError(f"{shown(file.name)}: expected {version:04}_<name>.sql, numbered without a gap or a repeat")
+    text = file.read_bytes().decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    statements = tuple(_statements(text, file.name))
+    return Migration(version, match[2], hashlib.sha256(text.encode()).hexdigest(), statements)
+
+
+def _statements(text: str, name: str) -> Iterator[str]:
+    statement = ""
+    for part in re.split(r"(?<=;)", text):
+        statement += part
+        if sqlite3.complete_statement(statement):
+            first = _FIRST_WORD.match(statement)
+            if first is not None and first[1].upper() in _BREAKS_TRANSACTION:
+                raise ValueError(f"{name}: {first[1]} would break the migration's transaction")
+            yield statement.strip()
+            statement = ""
+    if re.sub(rf"\s|{_COMMENT}", "", statement, flags=re.DOTALL):
+        raise ValueError(f"{name}: the last statement has no end: {statement.strip()[:80]!r}")
+
+
+def _apply(conn: sqlite3.Connection, migration: Migration) -> None:
+    path = _path_of(conn)
+    conn.execute("BEGIN IMMEDIATE")
+    try:
+        if migration.version == 1:
+            conn.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            conn.execute(_LEDGER)
+        for statement in migration.statements:
+            conn.execute(statement)
+        orphan = conn.execute("PRAGMA foreign_key_check").fetchone()
+        if orphan is not None:
+            message = f"migration {migration} leaves rows of {orphan[0]} without their {orphan[2]}; it was not applied"
+            raise StoreError(message, path=path)
+        row = (migration.version, migration.name, migration.checksum, time.time())
+        conn.execute("INSERT INTO migration (version, name, checksum, applied_at) VALUES (?, ?, ?, ?)", row)
+        conn.execute("COMMIT")
+    except BaseException as exc:
+        if conn.in_transaction:
+            conn.execute("ROLLBACK")
+        if isinstance(exc, sqlite3.Error) and map_sqlite_error(exc, path) is None:
+            raise StoreError(f"migration {migration} failed ({exc}); it was not applied", path=path) from exc
+        raise
+
+
+def _read_ledger(conn: sqlite3.Connection, path: str) -> list[tuple[int, str, str]]:
+    (application,) = conn.execute("PRAGMA application_id").fetchone()
+    tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+    if application == 0 and not tables:
+        return []
+    if application != APPLICATION_ID:
+        raise NotADatabase("is another program's database; name another file", path=path)
+    if "migration" not in tables:
+        raise StoreCorrupt("its list of applied migrations is missing; restore a backup", path=path)
+    return conn.execute("SELECT version, name, checksum FROM migration ORDER BY version").fetchall()
+
+
+def _path_of(conn: sqlite3.Connection) -> str:
+    (file,) = [row[2] for row in conn.execute("PRAGMA database_list") if row[1] == "main"]
+    return shown(file or ":memory:")
+
+
+def _gentlest_open(file: Path) -> str:
+    """The URI parameters that read `file` as it is and change the least."""
+    if _size(file.with_name(file.name + "-journal")):
+        return "mode=rw"  # a crash within a transaction in rollback mode: nobody can read it before it is rolled back
+    if _size(file.with_name(file.name + "-wal")):
+        return "mode=ro"  # a crash in WAL mode: part of the database is in the log, and reading that rebuilds -shm
+    return "mode=ro&immutable=1"  # the file is all there is; immutable makes no -wal and -shm beside it
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,94 @@
+"""The one door to what is remembered: `apply(op)`, named reads, change hints, `run()`.
+
+Lives here: `Store`, `open_store`, the Driver protocol. Not here: SQL, and how a database is driven. It starts no task: `run()` is a
+child that the runtime starts first; before it runs and after it ends, every op fails with `StoreDown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal, Protocol, TypeVar
+
+import trio
+
+from .changes import Changes
+from .commit import Batches, GroupCommit
+from .model.errors import InvalidField, OutcomeUnknown
+from .model.limits import COMMIT_SECONDS
+from .ops.base import Op
+from .reads import Reads
+from .rows import Row
+
+R = TypeVar("R")
+SQLITE = "sqlite://"
+
+
+class Driver(Batches, Protocol):
+    """What a database must offer. `read` runs its statements in one snapshot."""
+
+    @property
+    def name(self) -> str: ...
+    def now(self) -> float: ...
+    async def read(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]: ...
+    async def aclose(self) -> None: ...
+
+
+class Store:
+    """A store that is open. `changes` gives hints after commits; `reads` answers by value."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.changes = Changes()
+        self.reads = Reads(driver)
+        self._commit = GroupCommit(driver, self.changes)
+
+    @property
+    def name(self) -> str:
+        """The database as people may see it, without credentials."""
+        return self._driver.name
+
+    def now(self) -> float:
+        """Store time, in seconds since the epoch."""
+        return self._driver.now()
+
+    def statistics(self) -> dict[str, int]:
+        """Depth of the commit queue, ops and batches committed since the start."""
+        return {"depth": self._commit.depth, "committed": self._commit.committed, "batches": self._commit.batches}
+
+    async def apply(self, op: Op[R]) -> R:
+        """Commit `op` and return its result, or raise its refusal. See `GroupCommit.apply` for cancellation."""
+        return await self._commit.apply(op)
+
+    async def settle(self, op: Op[R], seconds: float = COMMIT_SECONDS) -> R:
+        """Commit `op` even if the caller is being cancelled, for at most `seconds`; then `OutcomeUnknown`."""
+        with trio.move_on_after(seconds, shield=True):
+            return await self._commit.apply(op)
+        raise OutcomeUnknown(f"no answer from the store within {seconds:g} s")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """The flusher. Ends only by cancellation, after it has committed what had queued."""
+        await self._commit.run(task_status=task_status)
+
+
+@asynccontextmanager
+async def open_store(url: str, *, executor: Literal["thread", "inline"] = "thread") -> AsyncIterator[Store]:
+    """Open the store that `url` names (`sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite:///:memory:`).
+
+    Migrates it first. `executor` "inline" runs SQLite in the Trio thread, for tests whose clock jumps.
+    Raises `InvalidField` for an unknown URL, and `StoreError` and its kinds if the database can't be used.
+    """
+    from .sqlite.driver import open_sqlite
+
+    driver = await open_sqlite(sqlite_path(url), executor=executor)
+    try:
+        yield Store(driver)
+    finally:
+        await driver.aclose()
+
+
+def sqlite_path(url: str) -> str:
+    """The file that an sqlite URL names. Raises `InvalidField` for another scheme or no file."""
+    if not url.startswith(SQLITE + "/") or len(url) <= len(SQLITE) + 1:
+        raise InvalidField("must be sqlite:///FILE (relative) or sqlite:////FILE (absolute)", path="store")
+    return url[len(SQLITE) + 1 :]

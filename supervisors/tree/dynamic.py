@@ -1,0 +1,272 @@
+"""A supervisor for children that come and go: sessions, deliveries, connections.
+
+Lives here: many short-lived, temporary children of any function, started from synchronous code. Not here: children that
+are kept alive (`supervisor`).
+
+A child that fails harms nobody: it is never restarted and never counted, its error goes to `on_failure`. What brings the
+work back (a mailbox row that is due again, a client that reconnects) is the business of whoever started it.
+
+`start` and the end of a child are on the hot path of the program, so they do no more than a cancel scope, a dictionary
+entry and a task; nothing is told to an observer but stuck children.
+
+Invariant: a name belongs to at most one living task, from `start` until that task has ended, stuck or not.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from typing import Literal, TypeVarTuple, overload
+
+import attrs
+import trio
+
+from .checks import check_count, check_name, check_number, member
+from .errors import AlreadyRunning, NotRunning, TooManyChildren
+from .reports import Node, Observer, Stuck, guarded
+from .specs import Child, ChildSpec
+from .terms import Kind, Restart, State
+
+_Ts = TypeVarTuple("_Ts")
+OnFailure = Callable[[str, Exception], object]
+
+
+@attrs.define(eq=False)
+class _Task:
+    name: str
+    scope: trio.CancelScope
+    since: float
+    child: Child | None
+    state: State = State.RUNNING
+    asked_at: float = 0.0
+    gone: trio.Event | None = None
+
+
+class DynamicSupervisor:
+    """Temporary children, each under a name that is free again when it has ended.
+
+    `grace_seconds` is how long a cooperative child may go on after it was asked to stop, and any other may clean up;
+    `stuck_seconds` later it is reported to `observer` as stuck. `on_failure(name, error)` is called with what a child
+    raised, after its name is free. `clock` gives the seconds shown in snapshots, which list the first `listed` children.
+    Raises `SpecError`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        max_children: int = 10_000,
+        grace_seconds: float = 5.0,
+        stuck_seconds: float = 5.0,
+        listed: int = 200,
+        on_failure: OnFailure | None = None,
+        observer: Observer | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        check_name(name)
+        check_count("max_children", max_children, owner=name, least=1)
+        check_number("grace_seconds", grace_seconds, owner=name)
+        check_number("stuck_seconds", stuck_seconds, owner=name)
+        check_count("listed", listed, owner=name)
+        self.name = name
+        self._max_children = max_children
+        self._grace_seconds = grace_seconds
+        self._stuck_seconds = stuck_seconds
+        self._listed = listed
+        self._on_failure = on_failure
+        self._observer = observer
+        self._clock = clock
+        self._tasks: dict[str, _Task] = {}
+        self._nursery: trio.Nursery | None = None
+        self._empty = trio.Event()
+        self._enter(State.STOPPED)
+
+    @overload
+    def start(
+        self,
+        name: str,
+        fn: Callable[[*_Ts], Awaitable[object]],
+        /,
+        *args: *_Ts,
+        cooperative: Literal[False] = False,
+    ) -> None: ...
+    @overload
+    def start(
+        self, name: str, fn: Callable[..., Awaitable[object]], /, *args: object, cooperative: Literal[True]
+    ) -> None: ...
+    def start(
+        self, name: str, fn: Callable[..., Awaitable[object]], /, *args: object, cooperative: bool = False
+    ) -> None:
+        """Start `fn(*args)` as a child; a cooperative one gets `child=` (a `Child`) as well.
+
+        Returns at once; the child begins at the caller's next checkpoint. Raises `AlreadyRunning` while the name's last
+        task lives, `TooManyChildren`, and `NotRunning` outside `run` or while it stops; then nothing was started.
+        """
+        nursery = self._nursery
+        if nursery is None or self._state is not State.RUNNING:
+            raise NotRunning(self.name)
+        tasks = self._tasks
+        if name in tasks:
+            raise AlreadyRunning(name)
+        if len(tasks) >= self._max_children:
+            raise TooManyChildren(self.name, self._max_children)
+        child = Child(name, trio.Event()) if cooperative else None
+        # Shielded for the reason given in `lives`: `run` stops the children, within their grace.
+        task = tasks[name] = _Task(name, trio.CancelScope(shield=True), self._clock(), child)
+        nursery.start_soon(self._live, task, fn, args, name=name)
+
+    def running(self, name: str) -> bool:
+        """Whether the name's task lives, also while it stops or is stuck."""
+        return name in self._tasks
+
+    def __len__(self) -> int:
+        """How many children live."""
+        return len(self._tasks)
+
+    def stop(self, name: str) -> bool:
+        """Ask one child to stop: cancelled at once, or after its grace if it is cooperative. False if none lives."""
+        task = self._tasks.get(name)
+        if task is None or self._nursery is None:
+            return False
+        if task.state is State.RUNNING:
+            self._ask(task)
+            self._nursery.start_soon(self._watch, task)
+        return True
+
+    async def wait_ended(self, name: str) -> None:
+        """Wait until the name's task has ended, if there is one."""
+        task = self._tasks.get(name)
+        if task is None:
+            await trio.lowlevel.checkpoint()
+            return
+        await _gone(task).wait()
+
+    @property
+    def stop_seconds(self) -> float:
+        """The longest that stopping takes, but for stuck children: all are stopped at the same time."""
+        return self._grace_seconds + self._stuck_seconds
+
+    def spec(self, *, restart: Restart | str = Restart.PERMANENT) -> ChildSpec:
+        """This supervisor as a child of a `Supervisor`."""
+        return ChildSpec(
+            self.name,
+            self.run,
+            member(Restart, restart, field="restart"),
+            self.stop_seconds,
+            Kind.SUPERVISOR,
+            cooperative=True,
+            inspect=self.snapshot,
+        )
+
+    def snapshot(self) -> Node:
+        """This supervisor and its oldest children; `total` counts all of them."""
+        children = tuple(
+            Node(task.name, Kind.WORKER, task.state, 0, task.since)
+            for task in islice(self._tasks.values(), self._listed)
+        )
+        return Node(self.name, Kind.SUPERVISOR, self._state, 0, self._since, children, len(self._tasks))
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED, child: Child | None = None
+    ) -> None:
+        """Take children until `child.stopping` is set, or until cancelled; then stop all of them, each with its grace.
+
+        Cancelled while it already stops, it cuts the graces short. Raises `AlreadyRunning`. What is no `Exception` in a
+        child (KeyboardInterrupt) stops all of them and goes on. Returns when the last child has ended, stuck or not.
+        """
+        if self._nursery is not None:
+            raise AlreadyRunning(self.name)
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self._enter(State.RUNNING)
+                try:
+                    task_status.started()
+                    # Run without a parent, only a cancellation ends it.
+                    await (child.stopping if child is not None else trio.Event()).wait()
+                    await self._stop_children()
+                finally:
+                    await self._leave(nursery)
+        finally:
+            self._nursery = None
+            self._enter(State.STOPPED)
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        self._since = self._clock()
+
+    async def _live(self, task: _Task, fn: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+        try:
+            with task.scope:
+                await (fn(*args) if task.child is None else fn(*args, child=task.child))
+        except Exception as error:
+            # The name first: `on_failure` may start the next task under it.
+            self._forget(task)
+            if self._on_failure is not None:
+                guarded(self._on_failure, task.name, error)
+        except BaseException:
+            self._forget(task)
+            raise
+        else:
+            self._forget(task)
+
+    def _forget(self, task: _Task) -> None:
+        del self._tasks[task.name]
+        if task.gone is not None:
+            task.gone.set()
+        if not self._tasks:
+            self._empty.set()
+
+    def _ask(self, task: _Task) -> None:
+        task.state = State.STOPPING
+        task.since = self._clock()
+        task.asked_at = trio.current_time()
+        if task.child is None or self._grace_seconds == 0:
+            task.scope.cancel()
+        else:
+            task.child.stopping.set()
+            task.scope.deadline = task.asked_at + self._grace_seconds
+
+    async def _watch(self, task: _Task) -> None:
+        with trio.move_on_at(task.asked_at + self.stop_seconds):
+            await _gone(task).wait()
+        self._report_stuck(task)
+
+    def _report_stuck(self, task: _Task) -> None:
+        if self._tasks.get(task.name) is task and task.state is State.STOPPING:
+            task.state = State.STUCK
+            task.since = self._clock()
+            if self._observer is not None:
+                guarded(self._observer, Stuck(self.name, task.name, trio.current_time() - task.asked_at))
+
+    async def _stop_children(self, *, hurry: bool = False) -> None:
+        self._enter(State.STOPPING)
+        for task in self._tasks.values():
+            if task.state is State.RUNNING:
+                self._ask(task)
+            if hurry:
+                task.scope.cancel()
+        if any(task.state is State.STOPPING for task in self._tasks.values()):
+            self._empty = trio.Event()
+            with trio.move_on_after(self._stuck_seconds if hurry else self.stop_seconds):
+                await self._empty.wait()
+        for task in self._tasks.values():
+            self._report_stuck(task)
+
+    async def _leave(self, nursery: trio.Nursery) -> None:
+        """The way out that nothing skips: afterwards every child is gone, or cancelled and reported."""
+        hurry = self._state is State.STOPPING
+        try:
+            # A second more than it can take, or the deadline would come at the very moment of the last report.
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + self.stop_seconds + 1):
+                await self._stop_children(hurry=hurry)
+        finally:
+            for task in self._tasks.values():
+                task.scope.cancel()
+            nursery.cancel_scope.cancel()
+
+
+def _gone(task: _Task) -> trio.Event:
+    # Made only if somebody waits: most children end unwatched.
+    if task.gone is None:
+        task.gone = trio.Event()
+    return task.gone

@@ -1,0 +1,168 @@
+"""What the store's contract tests share: a `kit` with one word for each thing they do, and databases that outlive a store.
+
+Nothing here knows which database it is: the same tests run on each one that the `store` fixture opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from callboard.storage.model.addresses import Scope, Sender, session_address
+from callboard.storage.model.events import Event
+from callboard.storage.model.messages import Kind, MessageView, Receipt
+from callboard.storage.model.sessions import Entry, Session
+from callboard.storage.model.states import Outcome
+from callboard.storage.model.turns import Claimed
+from callboard.storage.ops import Claim, CommitTurn, OpenSession
+from callboard.storage.ops.deliveries import Ended
+from callboard.storage.ops.inbox import enqueue
+from callboard.storage.ops.sessions import open_session
+from callboard.storage.store import Store, open_store
+
+AGENT = "echo"
+
+
+class Kit:
+    """A store as the tests drive it. Everything is in `scope` unless a test says otherwise."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.scope = Scope()
+        self.ann = Sender("ann", "member", "Ann")
+        self._claims = 0
+
+    async def open(self, agent: str = AGENT, *, scope: Scope | None = None, **fields: Any) -> Session:
+        opened = await self.store.apply(open_session(scope or self.scope, agent, **fields))
+        return opened.session
+
+    async def child(self, parent: Session, task: str = "task", **fields: Any) -> Session:
+        """A running child of `parent` with its task in its mailbox, as the tool `agent` makes it."""
+        made: OpenSession = open_session(self.scope, AGENT, parent=parent.id, **fields)
+        opened = await self.store.apply(made)
+        await self.post(opened.session, task, sender=self.as_sender(parent), kind=Kind.AGENT_MESSAGE)
+        return opened.session
+
+    async def post(
+        self, session: Session, content: str = "hello", *, sender: Sender | None = None, **fields: Any
+    ) -> Receipt:
+        target = session_address(session.id)
+        return await self.store.apply(enqueue(session.scope, target, sender or self.ann, content, **fields))
+
+    async def claims(self, holder: str = "worker", *, limit: int = 100, seconds: float = 30.0, **fields: Any) -> tuple[Claimed, ...]:
+        return (await self.store.apply(self.claim_op(holder, limit=limit, seconds=seconds, **fields))).claimed
+
+    def claim_op(self, holder: str = "worker", *, limit: int = 100, seconds: float = 30.0, **fields: Any) -> Claim:
+        self._claims += 1
+        given = {"nonce": f"n-{self._claims}", "agents": frozenset({AGENT}), **fields}
+        return Claim(holder=holder, limit=limit, lease_seconds=seconds, **given)
+
+    async def claim(self, session: Session, holder: str = "worker", *, seconds: float = 30.0, **fields: Any) -> Claimed:
+        """Claim what is due, which must be `session` alone."""
+        (claimed,) = await self.claims(holder, seconds=seconds, **fields)
+        assert claimed.session == session.id
+        return claimed
+
+    def commit_op(
+        self,
+        claimed: Claimed,
+        answer: str | None = "done",
+        *,
+        outcome: Outcome = Outcome.ANSWERED,
+        also: Sequence[int] = (),
+        **fields: Any,
+    ) -> CommitTurn:
+        """The end of a turn that consumed its head, what came along with it, and the rows in `also`."""
+        consumed = (claimed.head.row, *(message.row for message in claimed.carried), *also)
+        return CommitTurn(lease=claimed.lease, outcome=outcome, answer=answer, **{"consumed": consumed, **fields})
+
+    async def commit(self, claimed: Claimed, answer: str | None = "done", **fields: Any) -> Ended:
+        return await self.store.apply(self.commit_op(claimed, answer, **fields))
+
+    async def turn(self, session: Session, content: str = "hello", answer: str | None = "done") -> Receipt:
+        """One whole turn: a message, its claim, its commit."""
+        receipt = await self.post(session, content)
+        await self.commit(await self.claim(session), answer)
+        return receipt
+
+    async def message(self, id: str) -> MessageView:
+        return await self.store.reads.message(self.scope, id)
+
+    async def entries(self, session: Session) -> list[Entry]:
+        return await self.store.reads.transcript(session.scope, session.id)
+
+    async def events(self, session: Session, after: int = 0) -> list[Event]:
+        return list((await self.store.reads.events(session.scope, session.id, after=after)).events)
+
+    async def kinds(self, session: Session, after: int = 0) -> list[str]:
+        return [event.kind for event in await self.events(session, after)]
+
+    def as_sender(self, session: Session) -> Sender:
+        return Sender(session.id, "session", session.title or session.agent)
+
+    async def snapshot(self, *scopes: Scope, gone: Sequence[str] = ()) -> dict[str, Any]:
+        """All that can be read of the scopes (the kit's own by default); `gone` names deleted sessions to look at too."""
+        reads = self.store.reads
+        seen: dict[str, Any] = {"stuck": await reads.stuck(), "counts": await reads.counts(self.store.now() + 1)}
+        for scope in scopes or (self.scope,):
+            sessions = await reads.sessions(scope, limit=200)
+            messages = await reads.inbox(scope, limit=200)
+            assert not sessions.has_more
+            assert not messages.has_more
+            seen[f"{scope}"] = (sessions.items, messages.items)
+            for id in (*(session.id for session in sessions.items), *gone):
+                transcript = await reads.transcript(scope, id)
+                seen[id] = transcript, await reads.events(scope, id), await reads.stop_of(scope, id)
+            for message in messages.items:
+                seen[message.id] = await reads.attempts(scope, message.id), await reads.steps(scope, message.id)
+        return seen
+
+
+@pytest.fixture
+def kit(store: Store) -> Kit:
+    return Kit(store)
+
+
+Reopen = Callable[[], AbstractAsyncContextManager[Kit]]
+
+
+@pytest.fixture(params=["file"])
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Reopen:
+    """Opens one and the same database anew at each call: what is committed must be there again."""
+    url = f"sqlite:///{tmp_path}/lasting.db"
+
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[Kit]:
+        async with open_store(url) as opened, trio.open_nursery() as nursery:
+            await nursery.start(opened.run)
+            yield Kit(opened)
+            nursery.cancel_scope.cancel()
+
+    return opening
+
+
+@pytest.fixture
+def other_scopes() -> tuple[Scope, Scope]:
+    """A second project of the same tenant, and a project of the same name of a second tenant."""
+    return Scope("default", "other"), Scope("other", "default")
+
+
+@pytest.fixture
+def without_times() -> Callable[[Any], Any]:
+    """Strips what only tells when a lease ends, for ops whose repeat may move that."""
+
+    def strip(value: Any) -> Any:
+        if isinstance(value, MessageView):
+            return attrs.evolve(value, lease_until=None)
+        if isinstance(value, dict):
+            return {key: strip(item) for key, item in value.items() if key != "due"}  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(value, (tuple, list)):
+            return [strip(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        return value
+
+    return strip

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .storage.model.sessions import Session as Session
     from .supervisors.runtime import Runtime as Runtime
     from .supervisors.runtime import open_runtime as open_runtime
+    from .supervisors.team import Team as Team
 
 _HOMES = {
     "Agent": "actors.session.agents.base",
@@ -60,6 +61,7 @@ _HOMES = {
     "Scripted": "actors.session.agents.scripted",
     "Session": "storage.model.sessions",
     "StoreError": "storage.model.errors",
+    "Team": "supervisors.team",
     "Tool": "actors.session.turn",
     "Tuning": "actors.ports",
     "Turn": "actors.session.turn",
@@ -92,6 +94,7 @@ __all__ = [
     "Scripted",
     "Session",
     "StoreError",
+    "Team",
     "Tool",
     "Tuning",
     "Turn",

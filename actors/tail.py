@@ -65,7 +65,7 @@ class Tail:
         self.sinks: set[Sink] = set()
         self.position = -1
 
-    def wake(self, aspect: Aspect) -> None:
+    def wake(self, aspect: int) -> None:
         if aspect & Aspect.EVENTS:
             self._hint.set()
 

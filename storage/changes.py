@@ -5,19 +5,22 @@ Invariant: a callback is called in the Trio thread, must not block and must not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from enum import IntFlag
+from typing import Final
 
-Callback = Callable[["Aspect"], None]
+Callback = Callable[[int], None]
 
 
-class Aspect(IntFlag):
-    """What about a recipient has changed: its next look, its events, or what a running turn must be told."""
+class Aspect:
+    """What about a recipient has changed, as bits: its next look, its events, or what a running turn must be told.
 
-    DUE = 1
-    EVENTS = 2
-    CONTROL = 4
+    Plain numbers: a flag enumeration costs more than the rest of a hint, and every message gives three.
+    """
+
+    DUE: Final = 1
+    EVENTS: Final = 2
+    CONTROL: Final = 4
 
 
 class Changes:
@@ -28,20 +31,24 @@ class Changes:
         self._everywhere: set[Callback] = set()
 
     @contextmanager
-    def watch(self, recipient: str | None, callback: Callback) -> Iterator[None]:
+    def watch(self, recipient: str | None, callback: Callback) -> Generator[None]:
         """Call `callback` with what changed for `recipient` (None: for anybody) while the block lasts."""
+        self.add(recipient, callback)
+        try:
+            yield
+        finally:
+            self.drop(recipient, callback)
+
+    def add(self, recipient: str | None, callback: Callback) -> None:
+        """Begin to call `callback`; whoever adds it must drop it."""
         if recipient is None:
             self._everywhere.add(callback)
         else:
             self._by_recipient.setdefault(recipient, set()).add(callback)
-        try:
-            yield
-        finally:
-            self._drop(recipient, callback)
 
-    def publish(self, touched: Mapping[str, Aspect]) -> None:
+    def publish(self, touched: Mapping[str, int]) -> None:
         """Tell the watchers of every recipient that a batch has touched."""
-        together = Aspect(0)
+        together = 0
         for recipient, aspect in touched.items():
             together |= aspect
             for callback in tuple(self._by_recipient.get(recipient, ())):
@@ -50,7 +57,8 @@ class Changes:
             for callback in tuple(self._everywhere):
                 callback(together)
 
-    def _drop(self, recipient: str | None, callback: Callback) -> None:
+    def drop(self, recipient: str | None, callback: Callback) -> None:
+        """Call `callback` no more."""
         if recipient is None:
             self._everywhere.discard(callback)
             return

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 import attrs
 import trio
 
-from .changes import Aspect, Changes
+from .changes import Changes
 from .model.errors import Busy, CallboardError, StoreDown
 from .model.limits import BATCH_BYTES, BATCH_OPS, LANE_BYTES, LANE_OPS
 from .ops.base import Lane, Op
@@ -29,7 +29,7 @@ class Applied:
     """What a batch did: one outcome for each op (a value, or the error of that op alone), and who must be told."""
 
     outcomes: Sequence[Any]
-    touched: Mapping[str, Aspect]
+    touched: Mapping[str, int]
 
 
 @attrs.frozen

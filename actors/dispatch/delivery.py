@@ -124,13 +124,16 @@ class Delivery:
 
     async def run(self) -> None:
         """Run the claimed turn to its one end. Raises nothing but what cancels it from outside, after it has given the lease back."""
+        changes = self._store.changes
+        changes.add(self.address, self._hint)
         try:
-            with self._store.changes.watch(self.address, self._hint):
-                ending = await self._deliver()
+            ending = await self._deliver()
         except BaseException:
             if not self.ended and self.trusted:
                 await self.end(HandBack(self.claimed.lease, "cancelled"))
             raise
+        finally:
+            changes.drop(self.address, self._hint)
         if self.ended:
             # It was given up as stuck while its agent would not end; now it has, and the session may run here again.
             await self._quietly(ClearStuck(self.claimed.lease.mailbox, self._floor.holder))
@@ -256,7 +259,7 @@ class Delivery:
             log.error("the end of %s is unknown (%s); the next holder decides by its marker", self.address, error.code)
         return None
 
-    def _hint(self, aspect: Aspect) -> None:
+    def _hint(self, aspect: int) -> None:
         if aspect & Aspect.CONTROL:
             self.wants_control = True
 

@@ -121,6 +121,6 @@ class Dispatcher:
             self._wake.set()
             self._ended.set()
 
-    def _hint(self, aspect: Aspect) -> None:
+    def _hint(self, aspect: int) -> None:
         if aspect & Aspect.DUE:
             self._wake.set()

@@ -85,6 +85,6 @@ class Keeper:
             if not delivery.ended and delivery.overdue > self._tuning.stuck_after_seconds:
                 await delivery.give_up()
 
-    def _hint(self, aspect: Aspect) -> None:
+    def _hint(self, aspect: int) -> None:
         if aspect & Aspect.CONTROL:
             self._control.set()

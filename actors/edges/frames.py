@@ -91,7 +91,7 @@ class FrameStream(trio.abc.Stream):
             raise trio.ClosedResourceError("the websocket is not open")
         await self._send(frame)
 
-    def serve(self, websocket: trio_websocket.WebSocketConnection) -> None:
+    def attach(self, websocket: trio_websocket.WebSocketConnection) -> None:
         """Name the connection that the library made of this stream, whose closing code may have to be sent for it."""
         self._websocket = websocket
 
@@ -132,11 +132,10 @@ class FrameStream(trio.abc.Stream):
         return b""
 
     async def aclose(self) -> None:
-        """Let the library's reader end; the socket itself is closed by the connection, after it has lingered."""
+        """Send what is owed and let the library's reader end; the socket itself is closed by the connection, after it has lingered."""
         reason = self._websocket.closed if self._websocket is not None else None
         try:
-            if reason is not None and reason.code not in _NOT_SENT:
-                await self._say_close(reason.code)
+            await self._say_close(reason.code if reason is not None and reason.code not in _NOT_SENT else None)
         finally:
             self._closed = True
             if self._reading is not None:
@@ -184,13 +183,14 @@ class FrameStream(trio.abc.Stream):
             return await self._transport.receive(size)
         raise trio.ClosedResourceError("the websocket is closed")
 
-    async def _say_close(self, code: int) -> None:
-        if not self._open or self._close_sent or self._closed:
-            return
-        self._close_sent = True
+    async def _say_close(self, code: int | None) -> None:
+        """Send a close frame unless one was sent or there is no `code`; either way wait for frames that are under way."""
+        owed = code is not None and self._open and not self._close_sent and not self._closed
+        self._close_sent = self._close_sent or owed
+        frame = bytes([_CLOSE, 2]) + struct.pack("!H", code) if owed else b""
         with trio.move_on_after(_CLOSE_SECONDS):
             try:
-                await self._send(bytes([_CLOSE, 2]) + struct.pack("!H", code))
+                await self._send(frame)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self._closed = True
 

@@ -62,11 +62,13 @@ class Exchange:
 
     async def run(self, app: ASGIApp, state: dict[str, Any]) -> bool:
         """Answer the request; True: the connection can carry another one. Never raises what the application raised."""
-        async with trio.open_nursery() as self._nursery:
-            # A task of its own, so that context variables which one request sets do not reach the next one on this connection.
-            self._nursery.start_soon(self._call, app, state)
-        if not self._complete and not self._refused:
-            self._cut()
+        try:
+            async with trio.open_nursery() as self._nursery:
+                # A task of its own, so that context variables which one request sets do not reach the next one on this connection.
+                self._nursery.start_soon(self._call, app, state)
+        finally:
+            if not self._complete and not self._refused:
+                self._cut()
         return (
             self._complete
             and self.parser.our_state is h11.DONE

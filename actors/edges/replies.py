@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 
 import attrs
@@ -75,13 +76,13 @@ def reason(status: int) -> bytes:
 
 
 def http_date() -> bytes:
-    """Now, as a Date field; made once a second."""
-    global _date
-    second = int(time.time())
-    if _date[0] != second:
-        _date = (second, formatdate(second, usegmt=True).encode("ascii"))
-    return _date[1]
+    """Now, as a Date field."""
+    return _date(int(time.time()))
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> bytes:
+    return formatdate(second, usegmt=True).encode("ascii")
 
 
 _PHRASES = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
-_date: tuple[int, bytes] = (-1, b"")

@@ -20,6 +20,8 @@ RECEIVE_BYTES = 64 * 1024
 SLICE_BYTES = 64 * 1024
 """One send at most, so that its deadline measures progress and a large response to a slow line is not cut."""
 
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+"""Seconds of silence before the first probe, seconds between probes, probes."""
 _ABORT = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
 
 
@@ -36,7 +38,7 @@ class Transport:
         self._plain = stream
         self._send_seconds = send_seconds
         with suppress(OSError):
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._keep_alive()
             self.server = self.socket.getsockname()[:2]
             self.client = self.socket.getpeername()[:2]
 
@@ -126,6 +128,13 @@ class Transport:
         with suppress(OSError):
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
         self.close()
+
+    def _keep_alive(self) -> None:
+        # A peer that vanished without a word is noticed in two minutes, not two hours, also where no protocol asks it for a sign of life.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE:
+            if (option := getattr(socket, name, None)) is not None:
+                self.socket.setsockopt(socket.IPPROTO_TCP, option, value)
 
     async def linger(self, seconds: float) -> None:
         """Say that nothing follows, let the client finish for at most `seconds`, close.

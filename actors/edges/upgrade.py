@@ -67,7 +67,7 @@ async def serve_websocket(
             )
         # The request alone can't close what it stands for: it has no public way to the connection before the handler accepts.
         websocket = request._connection  # noqa: SLF001
-        stream.serve(websocket)
+        stream.attach(websocket)
         with trio.CancelScope() as living:
             on_stop(stop)
             nursery.start_soon(_expect_answer, stream, living, limits.handshake_seconds)
@@ -81,6 +81,8 @@ async def serve_websocket(
         if stream.answered.is_set():
             with trio.move_on_after(limits.close_seconds):
                 await websocket.aclose(_GOING_AWAY if stopped else _INTERNAL if failed else _NORMAL)
+                # The reader may be about to tell the client of a protocol error; cancelling it now would leave that unsaid.
+                await stream.aclose()
         nursery.cancel_scope.cancel()
     if stream.answered.is_set():
         return None

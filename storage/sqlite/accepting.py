@@ -60,7 +60,7 @@ def enqueue(tx: Tx, op: Enqueue) -> Receipt:
     tx.run("event_insert", (scope, mailbox, last_event + 1, "message.created", None, seq, data, now))
     tx.run("mailbox_accept", (seq, last_event + 1, None if wake is Wake.NEXT else now, now, mailbox))
     idle = due is None and wake is not Wake.NEXT
-    tx.touch(op.recipient, Aspect.EVENTS | (Aspect.DUE if idle else Aspect(0)))
+    tx.touch(op.recipient, Aspect.EVENTS | (Aspect.DUE if idle else 0))
     return Receipt(op.id, name, session or op.recipient, True, Status.PENDING, seq)
 
 

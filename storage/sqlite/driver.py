@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import trio
 
-from ..changes import Aspect
 from ..clock import StoreClock
 from ..commit import Applied, Failure
 from ..model.addresses import Scope
@@ -104,7 +103,7 @@ class SqliteDriver:
 
     def _apply(self, ops: Sequence[Op[Any]], now: float, conn: sqlite3.Connection, *, last: bool = False) -> Applied:
         outcomes: list[Any] = []
-        touched: dict[str, Aspect] = {}
+        touched: dict[str, int] = {}
         try:
             conn.execute("BEGIN IMMEDIATE")
             tx = Tx(conn, self._sql, self._scopes, now)
@@ -126,16 +125,16 @@ class SqliteDriver:
 
     def _one_by_one(
         self, conn: sqlite3.Connection, ops: Sequence[Op[Any]], now: float
-    ) -> tuple[list[Any], dict[str, Aspect]]:
+    ) -> tuple[list[Any], dict[str, int]]:
         outcomes: list[Any] = []
-        touched: dict[str, Aspect] = {}
+        touched: dict[str, int] = {}
         for op in ops:
             tx = Tx(conn, self._sql, {}, now)
             conn.execute("SAVEPOINT op")
             try:
                 outcomes.append(HANDLERS[type(op)](tx, op))
                 for recipient, aspect in tx.touched.items():
-                    touched[recipient] = touched.get(recipient, Aspect(0)) | aspect
+                    touched[recipient] = touched.get(recipient, 0) | aspect
             except CallboardError as refusal:
                 conn.execute("ROLLBACK TO op")
                 outcomes.append(Failure(refusal))

@@ -141,7 +141,7 @@ def _release(
     lease = held.lease
     row = tx.run("mailbox_release", (seq, event, gone, stuck, keep_stop, tx.now, lease.mailbox)).fetchone()
     due = row[0]
-    tx.touch(lease.recipient, Aspect.EVENTS | (Aspect.DUE if due is not None else Aspect(0)))
+    tx.touch(lease.recipient, Aspect.EVENTS | (Aspect.DUE if due is not None else 0))
     return due
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..changes import Aspect
 from ..model.addresses import Scope
 from ..model.errors import UnknownTarget
 from ..rows import Row
@@ -28,7 +27,7 @@ class Tx:
         self.sql = sql
         self.now = now
         self.wrote = False
-        self.touched: dict[str, Aspect] = {}
+        self.touched: dict[str, int] = {}
         self._scopes = scopes
 
     def one(self, name: str, args: Sequence[Any] = ()) -> Row | None:
@@ -44,14 +43,14 @@ class Tx:
         self.wrote = True
         return self.conn.execute(self.sql[name], args)
 
-    def many(self, name: str, rows: Iterable[Sequence[Any]]) -> int:
+    def many(self, name: str, rows: Sequence[Sequence[Any]]) -> int:
         """A writing statement for several rows; returns how many it changed."""
         self.wrote = True
         return self.conn.executemany(self.sql[name], rows).rowcount
 
-    def touch(self, recipient: str, aspect: Aspect) -> None:
+    def touch(self, recipient: str, aspect: int) -> None:
         """Tell the readers of `recipient` after the commit."""
-        self.touched[recipient] = self.touched.get(recipient, Aspect(0)) | aspect
+        self.touched[recipient] = self.touched.get(recipient, 0) | aspect
 
     def scope(self, scope: Scope, *, create: bool = False) -> int:
         """The row of a scope. Raises `UnknownTarget` if nothing was ever opened in it."""
@@ -72,4 +71,6 @@ class Tx:
 
 def turn_data(turn: str, message_id: str, attempt: int, **more: Any) -> str:
     """The JSON of a turn.* event: every one carries turn, message and attempt (EVT-1)."""
-    return encode({"turn_id": turn, "message_id": message_id, "attempt": attempt, **more})
+    # Both ids hold no character that JSON escapes, and this is written several times for every turn.
+    head = f'{{"turn_id":"{turn}","message_id":"{message_id}","attempt":{attempt}'
+    return f"{head},{encode(more)[1:]}" if more else head + "}"

@@ -61,7 +61,11 @@ class Front:
         sock = trio.socket.socket(trio.socket.AF_INET6 if ":" in self.endpoint.host else trio.socket.AF_INET)
         if receive_buffer is not None:
             sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_buffer)
-        await sock.connect((self.endpoint.host, self.endpoint.port))
+        try:
+            await sock.connect((self.endpoint.host, self.endpoint.port))
+        except OSError:
+            sock.close()
+            raise
         return Client(trio.SocketStream(sock))
 
     async def ask(self, data: bytes) -> Answer:

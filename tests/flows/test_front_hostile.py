@@ -11,7 +11,9 @@ import trio
 from callboard.actors.edges.limits import Limits
 from callboard.tests.flows.front_kit import KEY, client_frame, descriptors, get, handshake, post, serving
 
-LIMITS = Limits(head_seconds=0.3, body_seconds=0.3, idle_seconds=0.5, linger_seconds=0.1, close_seconds=0.2, grace_seconds=0.3)
+LIMITS = Limits(
+    head_seconds=0.3, body_seconds=0.3, idle_seconds=0.5, linger_seconds=0.1, close_seconds=0.2, grace_seconds=0.3
+)
 HOST = b"Host: test\r\n"
 
 # name: (bytes, the statuses that may answer, () if the server may close without a word)
@@ -37,17 +39,38 @@ HOSTILE: dict[str, tuple[bytes, tuple[int, ...]]] = {
     "a length with a plus": (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: +1\r\n\r\na", (400,)),
     "a hexadecimal length": (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 0x10\r\n\r\n", (400,)),
     "two lengths": (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", (400,)),
-    "a length of a thousand digits": (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: " + b"9" * 1000 + b"\r\n\r\n", (400,)),
+    "a length of a thousand digits": (
+        b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: " + b"9" * 1000 + b"\r\n\r\n",
+        (400,),
+    ),
     "a length of petabytes": (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 9999999999999999\r\n\r\n", (413,)),
-    "length and coding": (b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", (400,)),
+    "length and coding": (
+        b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        (400,),
+    ),
     "an unknown coding": (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: gzip, chunked\r\n\r\n", (501,)),
-    "two codings": (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", (501,)),
+    "two codings": (
+        b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+        (501,),
+    ),
     "a coding in HTTP/1.0": (b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", (400,)),
     "a chunk size that is none": (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", (400,)),
-    "a chunk of exabytes": (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n", (408,)),
-    "a chunk size of a hundred digits": (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 100 + b"\r\n", (400,)),
-    "a chunk that is longer than it says": (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n", (400,)),
-    "a trailer without an end": (b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"X: a\r\n" * 5000, (400,)),
+    "a chunk of exabytes": (
+        b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+        (408,),
+    ),
+    "a chunk size of a hundred digits": (
+        b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 100 + b"\r\n",
+        (400,),
+    ),
+    "a chunk that is longer than it says": (
+        b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
+        (400,),
+    ),
+    "a trailer without an end": (
+        b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"X: a\r\n" * 5000,
+        (400,),
+    ),
     "a head without an end": (b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 5000, (431,)),
     "a request line without an end": (b"GET /" + b"a" * 50_000, (414,)),
     "half a head": (b"GET / HTTP/1.1\r\nHo", (408,)),
@@ -67,7 +90,10 @@ HOSTILE: dict[str, tuple[bytes, tuple[int, ...]]] = {
     "an unknown expectation": (b"GET / HTTP/1.1\r\n" + HOST + b"Expect: miracles\r\n\r\n", (417,)),
     "empty lines": (b"\r\n" * 10_000, ()),
     "a good request and garbage behind it": (get() + b"\x00\x01\x02", (200,)),
-    "an upgrade to h2c": (get("/", "Upgrade: h2c", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAAA"), (200,)),
+    "an upgrade to h2c": (
+        get("/", "Upgrade: h2c", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAAA"),
+        (200,),
+    ),
     "websocket by POST": (handshake().replace(b"GET", b"POST"), (405,)),
     "websocket without a key": (handshake().replace(b"Sec-WebSocket-Key: " + KEY + b"\r\n", b""), (400,)),
     "websocket with two keys": (handshake(headers=b"Sec-WebSocket-Key: " + KEY + b"\r\n"), (400,)),
@@ -78,9 +104,15 @@ HOSTILE: dict[str, tuple[bytes, tuple[int, ...]]] = {
     "websocket with a body": (handshake(headers=b"Content-Length: 1\r\n") + b"a", (400,)),
     "websocket with a protocol that is not ASCII": (handshake(headers=b"Sec-WebSocket-Protocol: \xff\r\n"), (400,)),
     "websocket with a host that is no IDNA": (handshake().replace(b"Host: test", b"Host: xn--\xc3\xbc"), (400,)),
-    "websocket with a bad punycode host": (handshake().replace(b"Host: test", b"Host: xn--a-0000000000000"), (101, 400)),
+    "websocket with a bad punycode host": (
+        handshake().replace(b"Host: test", b"Host: xn--a-0000000000000"),
+        (101, 400),
+    ),
     "websocket with a label that is too long": (handshake().replace(b"Host: test", b"Host: " + b"a" * 200), (101, 400)),
-    "websocket with extensions that are not ASCII": (handshake(headers=b"Sec-WebSocket-Extensions: \xff;\x80\r\n"), (101,)),
+    "websocket with extensions that are not ASCII": (
+        handshake(headers=b"Sec-WebSocket-Extensions: \xff;\x80\r\n"),
+        (101,),
+    ),
     "websocket and garbage behind it": (handshake() + bytes(range(200)), (101,)),
     "websocket and HTTP behind it": (handshake() + get(), (101,)),
     "websocket and an unmasked frame": (handshake() + b"\x81\x02hi", (101,)),
@@ -123,7 +155,13 @@ async def test_hostile_input(name: str, half_close: bool, caplog: pytest.LogCapt
 async def test_hundreds_of_mutated_connections(caplog: pytest.LogCaptureFixture) -> None:
     rng = random.Random(20250501)
     seeds = [data for data, _ in HOSTILE.values() if len(data) < 2000]
-    seeds += [get(), post(b"hello"), get() + post(b"x"), handshake(), handshake() + client_frame(1, b"text") + client_frame(8, b"\x03\xe8")]
+    seeds += [
+        get(),
+        post(b"hello"),
+        get() + post(b"x"),
+        handshake(),
+        handshake() + client_frame(1, b"text") + client_frame(8, b"\x03\xe8"),
+    ]
     before = descriptors()
     async with serving(limits=LIMITS) as front:
         with_bytes = trio.CapacityLimiter(40)
@@ -169,5 +207,7 @@ def mutate(rng: random.Random, data: bytes, seeds: list[bytes]) -> bytes:
             case 4:
                 result[place:] = rng.choice(seeds)[:200]
             case _:
-                result[place:place] = rng.choice([b"\r\n", b"\n", b"\0", b":", b"\xff\xff", b" ", b"\r\n\r\n", b"\x88\x80"])
+                result[place:place] = rng.choice(
+                    [b"\r\n", b"\n", b"\0", b":", b"\xff\xff", b" ", b"\r\n\r\n", b"\x88\x80"]
+                )
     return bytes(result)

@@ -88,7 +88,10 @@ async def test_a_head_may_have_so_many_bytes_and_no_more() -> None:
         assert len(fits) == 1000
         assert (await front.ask(fits)).status == 200
         assert code(await front.ask(get("/", "X: " + "a" * 1000))) == (431, "headers_too_large")
-        assert code(await front.ask(get("/", *[f"X{number}: 1" for number in range(500)]))) == (431, "headers_too_large")
+        assert code(await front.ask(get("/", *[f"X{number}: 1" for number in range(500)]))) == (
+            431,
+            "headers_too_large",
+        )
         assert code(await front.ask(get("/" + "a" * 2000))) == (414, "uri_too_long")
         async with await front.connect() as client:
             await client.send(get("/") + get("/", "X: " + "a" * 1000))
@@ -101,7 +104,11 @@ async def test_a_body_may_have_so_many_bytes_and_no_more(framing: str) -> None:
     def request(size: int) -> bytes:
         if framing == "length":
             return post(b"a" * size)
-        return CHUNKED + b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in [b"a" * 100] * (size // 100)) + b"0\r\n\r\n"
+        return (
+            CHUNKED
+            + b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in [b"a" * 100] * (size // 100))
+            + b"0\r\n\r\n"
+        )
 
     async with serving(limits=Limits(body_bytes=10_000, linger_seconds=0.2)) as front:
         assert len(json.loads((await front.ask(request(10_000))).body)["body"]) == 10_000
@@ -110,7 +117,11 @@ async def test_a_body_may_have_so_many_bytes_and_no_more(framing: str) -> None:
 
 
 async def test_the_refusal_of_a_large_body_arrives_although_the_client_goes_on_sending() -> None:
-    async with serving(limits=Limits(linger_seconds=1)) as front, await front.connect() as client, trio.open_nursery() as nursery:
+    async with (
+        serving(limits=Limits(linger_seconds=1)) as front,
+        await front.connect() as client,
+        trio.open_nursery() as nursery,
+    ):
         await client.send(b"POST /echo HTTP/1.1\r\nHost: test\r\nContent-Length: 50000000\r\n\r\n")
 
         async def send_on() -> None:
@@ -144,7 +155,10 @@ async def test_what_is_sent_ahead_is_bounded() -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
-    async with serving(app, limits=Limits(head_bytes=1000, grace_seconds=0.2)) as front, await front.connect() as client:
+    async with (
+        serving(app, limits=Limits(head_bytes=1000, grace_seconds=0.2)) as front,
+        await front.connect() as client,
+    ):
         assert isinstance(client.stream, trio.SocketStream)
         await client.send(get())
         sent = 0

@@ -98,7 +98,9 @@ async def test_expect_continue_is_answered_when_the_body_is_wanted() -> None:
 
 async def test_expect_continue_is_not_answered_when_the_body_is_refused() -> None:
     async with serving() as front, await front.connect() as client:
-        await client.send(b"POST /echo HTTP/1.1\r\nHost: test\r\nContent-Length: 9999999\r\nExpect: 100-continue\r\n\r\n")
+        await client.send(
+            b"POST /echo HTTP/1.1\r\nHost: test\r\nContent-Length: 9999999\r\nExpect: 100-continue\r\n\r\n"
+        )
         assert (await client.answer()).status == 413
         assert await client.rest() == b""
 
@@ -182,7 +184,12 @@ async def test_scope() -> None:
         assert isinstance(client.stream, trio.SocketStream)
         assert scope["client"] == client.stream.socket.getsockname()[:2]
         assert scope["server"] == (front.endpoint.host, front.endpoint.port)
-        assert (scope["type"], scope["scheme"], scope["http_version"], scope["method"]) == ("http", "http", "1.1", "GET")
+        assert (scope["type"], scope["scheme"], scope["http_version"], scope["method"]) == (
+            "http",
+            "http",
+            "1.1",
+            "GET",
+        )
         assert scope["raw_path"] == b"/p%41"
         assert scope["root_path"] == ""
         assert [pair for pair in scope["headers"] if pair[0] == b"x-one"] == [(b"x-one", b"1"), (b"x-one", b"2")]
@@ -209,7 +216,13 @@ async def test_context_variables_of_a_request_do_not_reach_the_next() -> None:
 
 async def test_allowed_hosts() -> None:
     async with serving(allowed_hosts={"LocalHost", "::1"}) as front:
-        for host, status in [("localhost:1", 200), ("LOCALHOST", 200), ("[::1]:80", 200), ("evil.example", 421), ("", 421)]:
+        for host, status in [
+            ("localhost:1", 200),
+            ("LOCALHOST", 200),
+            ("[::1]:80", 200),
+            ("evil.example", 421),
+            ("", 421),
+        ]:
             assert (await front.ask(b"GET / HTTP/1.1\r\nHost: %s\r\n\r\n" % host.encode())).status == status, host
         assert (await front.ask(b"GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n")).status == 421
         assert (await front.ask(b"GET / HTTP/1.0\r\n\r\n")).status == 421

@@ -143,7 +143,9 @@ async def test_a_fault_after_the_response_began_cuts_it_visibly(version: str, ca
     ],
     ids=["nothing", "no-start", "foreign", "header-injection", "switching", "no-body", "too-much"],
 )
-async def test_an_application_that_breaks_the_rules_gives_a_500(messages: list[dict[str, object]], caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_application_that_breaks_the_rules_gives_a_500(
+    messages: list[dict[str, object]], caplog: pytest.LogCaptureFixture
+) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         for message in messages:
             await send(message)
@@ -176,7 +178,10 @@ async def test_a_client_that_does_not_read_is_cut_and_the_application_told() -> 
             ended.set()
             raise
 
-    async with serving(app, limits=Limits(send_seconds=0.2, grace_seconds=0.2)) as front, await front.connect(receive_buffer=4096) as client:
+    async with (
+        serving(app, limits=Limits(send_seconds=0.2, grace_seconds=0.2)) as front,
+        await front.connect(receive_buffer=4096) as client,
+    ):
         await client.send(get())
         with trio.fail_after(3):
             await ended.wait()
@@ -189,7 +194,10 @@ async def test_a_slow_reader_that_reads_is_not_cut() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
         await send({"type": "http.response.body", "body": bytes(size)})
 
-    async with serving(app, limits=Limits(send_seconds=0.3)) as front, await front.connect(receive_buffer=4096) as client:
+    async with (
+        serving(app, limits=Limits(send_seconds=0.3)) as front,
+        await front.connect(receive_buffer=4096) as client,
+    ):
         await client.send(get())
         started = trio.current_time()
         await client.head()

@@ -38,7 +38,9 @@ async def test_echo_first_and_after_plain_requests() -> None:
         assert answer.status == 101
         assert answer.headers["sec-websocket-accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
         assert "sec-websocket-extensions" not in answer.headers
-        await client.send(client_frame(TEXT, "hellö".encode()) + client_frame(BINARY, b"\0\1") + client_frame(PING, b"?"))
+        await client.send(
+            client_frame(TEXT, "hellö".encode()) + client_frame(BINARY, b"\0\1") + client_frame(PING, b"?")
+        )
         frames = [await client.frame() for _ in range(3)]
         assert [frame for frame in frames if frame[0] != PONG] == [(TEXT, "hellö".encode()), (BINARY, b"\0\1")]
         assert (PONG, b"?") in frames
@@ -95,13 +97,18 @@ async def test_a_handler_without_an_answer_gives_a_500(how: str, caplog: pytest.
         if how == "waits":
             await trio.sleep_forever()
 
-    async with serving(on_websocket=handler, limits=Limits(handshake_seconds=0.2, linger_seconds=0.2)) as front, await front.connect() as client:
+    async with (
+        serving(on_websocket=handler, limits=Limits(handshake_seconds=0.2, linger_seconds=0.2)) as front,
+        await front.connect() as client,
+    ):
         answer = await client.upgrade()
         assert answer.status == 500
         assert json.loads(answer.body)["error"]["code"] == "internal"
         assert (await front.ask(get())).status == 200
     assert "secret" not in caplog.text
-    assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == (0 if how == "returns" else 1)
+    assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == (
+        0 if how == "returns" else 1
+    )
 
 
 @pytest.mark.spec("RT-3")
@@ -129,7 +136,9 @@ async def test_a_fault_of_the_handler_closes_with_1011_and_stays_there(caplog: p
 
 
 @pytest.mark.spec("EVT-5")
-@pytest.mark.parametrize("form", ["one frame", "fragments", "four-byte characters", "announced only", "text then too much"])
+@pytest.mark.parametrize(
+    "form", ["one frame", "fragments", "four-byte characters", "announced only", "text then too much"]
+)
 async def test_more_than_a_mebibyte_is_closed_with_1009(form: str) -> None:
     size = 2 * 1024 * 1024
     async with serving(limits=Limits(linger_seconds=1)) as front, await front.connect() as client:
@@ -138,10 +147,14 @@ async def test_more_than_a_mebibyte_is_closed_with_1009(form: str) -> None:
             case "one frame":
                 data = client_frame(BINARY, bytes(size))
             case "fragments":
-                data = client_frame(BINARY, bytes(size // 4), fin=False) + client_frame(0, bytes(size // 4 + 1), fin=False)
+                data = client_frame(BINARY, bytes(size // 4), fin=False) + client_frame(
+                    0, bytes(size // 4 + 1), fin=False
+                )
             case "four-byte characters":
                 # 400,000 characters but 1.6 MB
-                data = b"".join(client_frame(0 if part else TEXT, "🙂".encode() * 100_000, fin=False) for part in range(4))
+                data = b"".join(
+                    client_frame(0 if part else TEXT, "🙂".encode() * 100_000, fin=False) for part in range(4)
+                )
             case "announced only":
                 data = b"\x82\xff" + struct.pack("!Q", 1 << 62) + b"mask"
             case _:
@@ -221,7 +234,10 @@ async def test_a_client_that_does_not_answer_the_close_is_cut() -> None:
     async def handler(request: WebSocketRequest, stream: FrameStream) -> None:
         await request.accept()
 
-    async with serving(on_websocket=handler, limits=Limits(close_seconds=0.2, linger_seconds=0.1)) as front, await front.connect() as client:
+    async with (
+        serving(on_websocket=handler, limits=Limits(close_seconds=0.2, linger_seconds=0.1)) as front,
+        await front.connect() as client,
+    ):
         await client.upgrade()
         started = trio.current_time()
         assert await client.frame() == (CLOSE, struct.pack("!H", 1000))
@@ -254,7 +270,9 @@ async def test_messages_that_nobody_takes_stay_with_the_client() -> None:
 
 
 @pytest.mark.spec("RT-3")
-async def test_a_leak_of_the_library_stays_in_its_connection(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_leak_of_the_library_stays_in_its_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def leak(self: object, event: object) -> None:
         raise UnicodeDecodeError("ascii", b"token-1", 0, 1, "secret")
 

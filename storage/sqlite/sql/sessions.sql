@@ -63,6 +63,10 @@ WHERE m.recipient = ? AND m.scope = ?
 -- Store a stop for the running turn; the first one stands.
 UPDATE mailbox SET stop_at = ?, stop_grace = ?, updated_at = ? WHERE id = ? AND head = ? AND stop_at IS NULL
 
+-- name: stop_forget
+-- The turn that a stop waited for will not run again.
+UPDATE mailbox SET stop_at = NULL, stop_grace = NULL WHERE id = ? AND head IS NULL
+
 -- name: stuck_clear
 -- A stuck task of this process has ended.
 UPDATE mailbox SET stuck = NULL WHERE id = ? AND stuck = ?

@@ -1,0 +1,156 @@
+"""The demonstration team: three agents that take commands instead of thinking, so that everything can be tried without a model.
+
+Lives here: the commands, and how an agent treats what reaches it. Invariant: an answer is reported and never answered, so two of these
+agents can't keep each other busy; and a command from another session is answered with one message, by agent_send (SES-11).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+import trio
+
+from ..actors.session.attribution import attribute
+from ..actors.session.turn import Turn
+from ..storage.model.errors import CallboardError
+from ..storage.model.limits import CONTENT_CHARS
+from ..storage.model.messages import Kind
+from ..storage.model.sessions import SessionKind
+from .team import Team
+
+COUNT_MOST: Final = 10_000
+COUNT_SECONDS: Final = 0.1
+SECONDS_MOST: Final = 86_400.0
+HELP: Final = (
+    "I know: echo TEXT, count N, sleep SECONDS, hang SECONDS, fail, ask PATH TEXT, child TEXT. "
+    "Try: count 5, or: ask /ops/deploy echo hello"
+)
+
+Command = Callable[[Turn, re.Match[str]], Awaitable[str | None]]
+
+
+@attrs.frozen
+class Demonstrator:
+    """An agent that takes the commands; `purpose` says what it pretends to be."""
+
+    purpose: str
+
+    async def run(self, turn: Turn) -> str | None:
+        """Do what the head message asks, or report the answer that it brings. Messages that merely came along need nothing."""
+        message = turn.message
+        if message.kind == Kind.SIGNAL:
+            return None
+        if message.kind in {Kind.SUBAGENT_RESULT, Kind.NOTICE} or message.reply_to is not None:
+            return f"{attribute(message).header} {message.content}"
+        answer = await _obey(turn)
+        if message.sender.kind == "session" and turn.session.kind is not SessionKind.SUBAGENT and not turn.stop_requested:
+            # A subagent's answer goes to its parent by itself; anybody else gets it only if we send it.
+            await _send(turn, message.sender.id, answer if answer is not None else _counted(message.content))
+        return answer
+
+
+def _counted(content: str) -> str:
+    """What `count` has streamed, as one text."""
+    match = _COUNT.fullmatch(content.strip())
+    return " ".join(map(str, range(1, int(match[1]) + 1))) if match else HELP
+
+
+async def _obey(turn: Turn) -> str | None:
+    for pattern, command in _COMMANDS:
+        match = pattern.fullmatch(turn.text)
+        if match is not None:
+            return await command(turn, match)
+    return HELP
+
+
+async def _echo(turn: Turn, match: re.Match[str]) -> str | None:
+    return match[1]
+
+
+async def _count(turn: Turn, match: re.Match[str]) -> str | None:
+    """Stream the numbers, one each 100 ms; what was streamed is the answer, also of a turn that was stopped."""
+    most = int(match[1][:6])
+    if not 1 <= most <= COUNT_MOST:
+        return f"I count to a number from 1 to {COUNT_MOST}."
+    for number in range(1, most + 1):
+        if number > 1 and not await turn.sleep(COUNT_SECONDS):
+            break
+        await turn.emit(str(number) if number == 1 else f" {number}")
+    return None
+
+
+async def _sleep(turn: Turn, match: re.Match[str]) -> str | None:
+    seconds = _seconds(match)
+    if seconds is None:
+        return f"I sleep up to {SECONDS_MOST:g} seconds."
+    return f"I slept {seconds:g} s." if await turn.sleep(seconds) else None
+
+
+async def _hang(turn: Turn, match: re.Match[str]) -> str | None:
+    seconds = _seconds(match)
+    if seconds is None:
+        return f"I hang up to {SECONDS_MOST:g} seconds."
+    await trio.sleep(seconds)
+    return f"I hung {seconds:g} s."
+
+
+def _seconds(match: re.Match[str]) -> float | None:
+    seconds = float(match[1][:20])
+    return seconds if seconds <= SECONDS_MOST else None
+
+
+async def _fail(turn: Turn, match: re.Match[str]) -> str | None:
+    raise RuntimeError("this agent was told to fail")
+
+
+async def _ask(turn: Turn, match: re.Match[str]) -> str | None:
+    refusal = await _send(turn, match[1], match[2])
+    return f"I could not ask {match[1]}: {refusal}" if refusal else f"I asked {match[1]}; the answer will come here."
+
+
+async def _child(turn: Turn, match: re.Match[str]) -> str | None:
+    try:
+        await turn.tools.agent(f"echo {match[1]}", title="echo")
+    except CallboardError as refusal:
+        return f"I could not start a subagent: {refusal.message}"
+    return "I started a subagent; its result will come here."
+
+
+async def _send(turn: Turn, target: str, text: str) -> str | None:
+    """Send, and say why if it was refused: a refusal is no reason to do the whole turn again."""
+    try:
+        await turn.tools.agent_send(target, text if len(text) <= CONTENT_CHARS else text[: CONTENT_CHARS - 1] + "…")
+    except CallboardError as refusal:
+        return refusal.message
+    return None
+
+
+def _command(pattern: str, command: Command) -> tuple[re.Pattern[str], Command]:
+    return re.compile(pattern, re.DOTALL), command
+
+
+_COMMANDS: Final[tuple[tuple[re.Pattern[str], Command], ...]] = (
+    _command(r"\s*echo\s(.*\S.*)", _echo),
+    _command(r"\s*count\s+([0-9]+)\s*", _count),
+    _command(r"\s*sleep\s+([0-9]+(?:\.[0-9]+)?)\s*", _sleep),
+    _command(r"\s*hang\s+([0-9]+(?:\.[0-9]+)?)\s*", _hang),
+    _command(r"\s*fail\s*", _fail),
+    _command(r"\s*ask\s+(\S+)\s+(\S.*)", _ask),
+    _command(r"\s*child\s+(\S.*)", _child),
+)
+
+FRONT_DESK: Final = "front-desk"
+
+def demonstration() -> Team:
+    """The team of a server that was given none."""
+    return Team(
+        agents={
+            "front-desk": Demonstrator("Greets people and takes them to the right desk."),
+            "deploy": Demonstrator("Pretends to deploy things."),
+            "pricing": Demonstrator("Pretends to know what things cost."),
+        },
+        sessions={"/": "front-desk", "/ops/deploy": "deploy", "/research/pricing": "pricing"},
+    )

@@ -1,0 +1,224 @@
+"""Settings: one frozen value, merged from `DIR/callboard.toml`, `CALLBOARD_*` variables and arguments; arguments win (OPS-3).
+
+Lives here: which settings there are, where they come from, the rules that name DIR and the store. Not here: what is done with them.
+Invariant: a `Settings` that exists is valid; it was validated once, and a mistake is a `SettingsError` that names the place where it was made.
+
+DIR is `data`, else the folder of the store's file, else the current one. A relative path is relative to DIR in the file, else to the
+current folder. The store is `store`, else `DIR/callboard.db`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from ..actors.ports import Tuning
+from ..storage.model import limits
+from ..storage.model.errors import InvalidField, SettingsError
+from ..storage.sqlite.connect import MEMORY
+from ..storage.store import SQLITE, sqlite_path
+from ..storage.wire import structure
+
+FILE: Final = "callboard.toml"
+STORE: Final = "callboard.db"
+PREFIX: Final = "CALLBOARD_"
+RESERVED: Final = frozenset({"CALLBOARD_TEST_DATA"})
+"""Variables with the prefix that are no settings: the test suite's own."""
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+_RENEWALS: Final = 3
+"""Renewals within one lease: two may be missed before the lease is lost."""
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """Everything that may be set. Names end in their unit; `data` is DIR, absolute; `store` is a URL with an absolute file."""
+
+    data: Path
+    store: str
+    host: str = "127.0.0.1"
+    port: int = 8420
+    """0: the system chooses."""
+    team: str | None = None
+    """MODULE:NAME of a `callboard.Team`; None: the demonstration team."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    """Host names that browsers may reach us by, besides those of the loopback and `host`."""
+    json: bool = False
+    """Output, and logs, for programs."""
+    log_level: str = "info"
+    lease_seconds: float = limits.LEASE_SECONDS
+    stop_grace_seconds: float = limits.STOP_GRACE_SECONDS
+    live_turns: int = Tuning().live_turns
+    mailbox_depth: int = limits.MAILBOX_DEPTH
+    pair_per_minute: int = limits.PAIR_PER_MINUTE
+    """Messages from one session to another; 0: no limit."""
+    event_keep_hours: float = limits.EVENT_KEEP_SECONDS / 3600
+
+    def __attrs_post_init__(self) -> None:
+        if not self.host or not self.host.isprintable():
+            raise InvalidField("must name a host or an address", path="host")
+        _within("port", self.port, 0, 65_535)
+        if (self.tls_cert is None) != (self.tls_key is None):
+            missing, given = ("tls_key", "tls_cert") if self.tls_key is None else ("tls_cert", "tls_key")
+            raise InvalidField(f"needs {missing} as well", path=given)
+        if self.log_level not in LOG_LEVELS:
+            raise InvalidField(f"must be one of {', '.join(LOG_LEVELS)}", path="log_level")
+        _within("lease_seconds", self.lease_seconds, 1, 3_600)
+        _within("stop_grace_seconds", self.stop_grace_seconds, 0, 3_600)
+        _within("live_turns", self.live_turns, 1, 100_000)
+        _within("mailbox_depth", self.mailbox_depth, 1, 10_000_000)
+        _within("pair_per_minute", self.pair_per_minute, 0, 1_000_000)
+        _within("event_keep_hours", self.event_keep_hours, 0.01, 1_000_000)
+        sqlite_path(self.store)
+
+    @property
+    def store_file(self) -> Path | None:
+        """The database's file; None for a store in memory."""
+        path = sqlite_path(self.store)
+        return None if path == MEMORY else Path(path)
+
+    @property
+    def tuning(self) -> Tuning:
+        """The figures of a runtime."""
+        return Tuning(
+            lease_seconds=self.lease_seconds,
+            renew_seconds=self.lease_seconds / _RENEWALS,
+            stop_grace_seconds=self.stop_grace_seconds,
+            live_turns=self.live_turns,
+            mailbox_depth=self.mailbox_depth,
+            pair_per_minute=self.pair_per_minute,
+            event_keep_seconds=self.event_keep_hours * 3600,
+        )
+
+
+_FIELDS: Final = attrs.fields_dict(attrs.resolve_types(Settings))
+_PATHS: Final = frozenset({"data", "tls_cert", "tls_key"})
+
+
+def load_settings(
+    arguments: Mapping[str, Any], environment: Mapping[str, str] | None = None, *, cwd: Path | None = None
+) -> Settings:
+    """Merge and validate. `arguments` are settings by name (None: not given); `environment` is the process's unless given.
+
+    Raises `SettingsError` whose path is where the mistake is: `--port`, `CALLBOARD_PORT` or `FILE: port`.
+    """
+    here = (cwd or Path.cwd()).absolute()
+    given = {name: value for name, value in arguments.items() if value is not None}
+    variables = _from_environment(os.environ if environment is None else environment)
+    folder = _folder({**variables, **given}, here)
+    file = folder / FILE
+    written = _from_file(file)
+    places: dict[str, str] = {
+        **{name: f"{file}: {name}" for name in written},
+        **{name: PREFIX + name.upper() for name in variables},
+        **{name: "--" + name.replace("_", "-") for name in given},
+    }
+    try:
+        merged = {**_anchored(written, folder), **_anchored({**variables, **given}, here), "data": folder}
+        merged.setdefault("store", f"{SQLITE}/{folder / STORE}")
+        return structure(_plain(merged), Settings, "")
+    except InvalidField as error:
+        name = (error.path or "").lstrip(".")
+        place = places.get(name.partition("[")[0])
+        raise SettingsError(error.message, path=name if place is None else place) from None
+
+
+def _within(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise InvalidField(f"must be {least:,g} to {most:,.0f}", path=name)
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Settings among the variables; an empty one counts as not set. Raises `SettingsError` for an unknown one."""
+    found: dict[str, Any] = {}
+    known = {PREFIX + name.upper(): name for name in _FIELDS}
+    for variable, text in environment.items():
+        if not variable.startswith(PREFIX) or variable in RESERVED:
+            continue
+        if variable not in known:
+            raise SettingsError(_unknown(variable, list(_FIELDS), PREFIX), path=variable)
+        if text:
+            found[known[variable]] = _parsed(known[variable], text)
+    return found
+
+
+def _parsed(name: str, text: str) -> Any:
+    """A variable's text as its setting's type; what can't be read is left as it is, for the one validation to refuse."""
+    kind = _FIELDS[name].type
+    try:
+        if kind is int or kind is float:
+            return kind(text)
+        if kind is bool:
+            return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
+    except (ValueError, KeyError):
+        return text
+    if name == "allowed_hosts":
+        return [item.strip() for item in text.split(",") if item.strip()]
+    return text
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as opened:
+            written = tomllib.load(opened)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise SettingsError(f"can't be read ({error.strerror})", path=str(file)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SettingsError(f"is not TOML: {error}", path=str(file)) from None
+    for name in written:
+        if name not in _FIELDS:
+            raise SettingsError(_unknown(name, list(_FIELDS)), path=f"{file}: {name}")
+    if "data" in written:
+        raise SettingsError("can't be set in the file, which is read from that folder", path=f"{file}: data")
+    return written
+
+
+def _unknown(name: str, known: list[str], prefix: str = "") -> str:
+    (near,) = difflib.get_close_matches(name.removeprefix(prefix).lower(), known, n=1, cutoff=0.0)
+    return f"is not a setting; the nearest is {prefix + near.upper() if prefix else near}"
+
+
+def _folder(given: Mapping[str, Any], here: Path) -> Path:
+    if "data" in given:
+        return Path(os.path.normpath(here / str(given["data"])))
+    store = given.get("store")
+    if not isinstance(store, str):
+        return here
+    try:
+        path = sqlite_path(store)
+    except InvalidField:
+        return here  # refused with its place by the validation
+    return here if path == MEMORY else Path(os.path.normpath(here / path)).parent
+
+
+def _anchored(values: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """The same settings with absolute paths."""
+    found = dict(values)
+    for name in _PATHS & found.keys():
+        if not isinstance(found[name], str | Path):
+            raise InvalidField("must be a string", path=name)
+        found[name] = os.path.normpath(base / found[name])
+    store = found.get("store")
+    if isinstance(store, str) and store.startswith(SQLITE + "/"):
+        path = store[len(SQLITE) + 1 :]
+        if path and path != MEMORY:
+            found["store"] = f"{SQLITE}/{os.path.normpath(base / path)}"
+    return found
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as JSON has them: no coercion happens after this, and a lone string is no list."""
+    plain: dict[str, Any] = {name: str(v) if isinstance(v, Path) else v for name, v in values.items()}
+    hosts = plain.get("allowed_hosts")
+    if hosts is not None and not isinstance(hosts, list | tuple):
+        raise InvalidField("must be a list", path="allowed_hosts")
+    return plain

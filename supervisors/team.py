@@ -1,0 +1,111 @@
+"""A team: the agents that a server runs and the sessions that it opens for them. Lives here: the value, finding it by MODULE:NAME.
+
+Not here: opening the sessions (`cli`). Invariant: a `Team` that exists can be run: its agents are agents, its paths canonical.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import attrs
+
+from ..actors.session.agents.base import agents_from
+from ..storage.model.addresses import check_path
+from ..storage.model.errors import InvalidField, SettingsError
+
+ROOT: Final = "/"
+
+
+@attrs.frozen
+class Team:
+    """`agents` by name, as `open_runtime` takes them; `sessions` maps paths to names of agents.
+
+    The first agent is the project's default: it has the session at `/`, named or not. Raises `InvalidField`.
+    """
+
+    agents: Mapping[str, Any]
+    sessions: Mapping[str, str] = attrs.field(factory=dict[str, str])
+
+    def __attrs_post_init__(self) -> None:
+        for field in ("agents", "sessions"):
+            if not isinstance(getattr(self, field), Mapping):
+                raise InvalidField("must be a mapping", path=field)
+        agents_from(self.agents)
+        for path, agent in self.sessions.items():
+            check_path(path, f"sessions.{path}")
+            if agent not in self.agents:
+                known = ", ".join(self.agents)
+                raise InvalidField(
+                    f"no agent of the team is called {agent!r}; there are {known}", path=f"sessions.{path}"
+                )
+        if self.sessions.get(ROOT, self.default) != self.default:
+            raise InvalidField(f"the session / has the first agent, {self.default}", path="sessions./")
+
+    @property
+    def default(self) -> str:
+        """The name of the project's default agent."""
+        return next(iter(self.agents))
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Every session to open, by path, `/` first."""
+        return {ROOT: self.default, **self.sessions}
+
+
+def load_team(name: str, *, folder: Path | None = None) -> Team:
+    """Import the team that `MODULE:NAME` names; modules are looked for in `folder` (the current one) first.
+
+    The folder stays importable, as the team's own modules may import more while it runs. Raises `SettingsError` with the cause in one line.
+    """
+    module, found, attribute = name.partition(":")
+    if not found or not all(part.isidentifier() for part in module.split(".")) or not attribute.isidentifier():
+        raise SettingsError(f"must be MODULE:NAME, not {name!r}", path="team")
+    here = str((folder or Path.cwd()).absolute())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    team = _attribute(_imported(module, here), module, attribute)
+    if not isinstance(team, Team):
+        raise SettingsError(f"{name} is a {type(team).__name__}, not a callboard.Team", path="team")
+    return team
+
+
+def _imported(module: str, here: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module + ".").startswith(error.name + "."):
+            raise SettingsError(
+                f"there is no module {error.name} in {here} or on the Python path", path="team"
+            ) from None
+        raise _broken(module, error) from error
+    # A module that is a script without a guard ends with SystemExit, which would end us without a word.
+    except (Exception, SystemExit) as error:
+        raise _broken(module, error) from error
+
+
+def _broken(module: str, error: BaseException) -> SettingsError:
+    """The user's own mistake, with the last line of theirs that led to it."""
+    what = "".join(traceback.format_exception_only(error)[-1:]).strip()
+    if isinstance(error, SyntaxError):
+        where = f" ({error.filename}, line {error.lineno})"
+    else:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+        last = frames[-1] if len(frames) > 1 else None  # the first is ours
+        where = f" ({last.filename}, line {last.lineno})" if last else ""
+    return SettingsError(f"the module {module} could not be imported: {what}{where}", path="team")
+
+
+def _attribute(module: ModuleType, name: str, attribute: str) -> object:
+    if hasattr(module, attribute):
+        return getattr(module, attribute)
+    teams = [key for key, value in vars(module).items() if isinstance(value, Team)]
+    near = difflib.get_close_matches(attribute, teams, n=1) or teams[:1]
+    hint = f"; did you mean {name}:{near[0]}?" if near else ""
+    raise SettingsError(f"the module {name} has no {attribute}{hint}", path="team")

@@ -1,0 +1,264 @@
+"""Every op has a repeat rule: applied twice, with others in between, it leaves what it left the first time (INB-13).
+
+One case an op class. A case prepares a store and gives the op, and what others do in between, to the very rows it is about as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+from callboard.storage import ops
+from callboard.storage.model.addresses import session_address
+from callboard.storage.model.messages import Kind
+from callboard.storage.model.states import Outcome, Reason
+from callboard.storage.model.turns import StepKind
+from callboard.storage.ops import (
+    Absorb,
+    Cancel,
+    Claim,
+    ClearStuck,
+    CommitTurn,
+    DeleteSession,
+    EmitTokens,
+    Enqueue,
+    Fail,
+    HandBack,
+    Op,
+    OpenSession,
+    PruneEvents,
+    RecordStep,
+    Renew,
+    RequestStop,
+    Requeue,
+    Retry,
+    UpdateSession,
+    VoidLeases,
+)
+from callboard.storage.ops.deliveries import StepEvent
+from callboard.storage.ops.inbox import enqueue
+from callboard.storage.ops.sessions import open_session
+
+if TYPE_CHECKING:
+    from callboard.storage.model.sessions import Session
+    from callboard.storage.model.turns import Claimed
+    from conftest import Kit
+
+HOUR = 3_600.0
+Between = Callable[[], Awaitable[object]]
+
+
+@attrs.frozen
+class Case:
+    """`between` acts on the same rows. `answer` turns the first answer into the second one, where the rule says that they differ."""
+
+    op: Op[Any]
+    between: Between
+    answer: Callable[[Any], Any] = lambda first: first
+    moves_lease_end: bool = False
+
+
+async def held(kit: Kit) -> tuple[Session, Claimed]:
+    session = await kit.open()
+    await kit.post(session, "head", kind=Kind.AGENT_MESSAGE)
+    return session, await kit.claim(session)
+
+
+async def absorb(kit: Kit) -> Case:
+    session, claimed = await held(kit)
+    await kit.post(session, "steers")
+    return Case(Absorb(claimed.lease, "steer:0", 0), lambda: kit.post(session, "too late for this one"))
+
+
+async def cancel(kit: Kit) -> Case:
+    session, asker = await kit.open(), await kit.open()
+    receipt = await kit.post(session, sender=kit.as_sender(asker), kind=Kind.AGENT_MESSAGE)
+    return Case(Cancel(kit.scope, receipt.id), lambda: kit.turn(session, "another"))
+
+
+async def claim(kit: Kit) -> Case:
+    session, other = await kit.open(), await kit.open()
+    await kit.post(session, "head")
+    return Case(kit.claim_op("worker"), lambda: kit.post(other, "due, but after this claim"))
+
+
+async def clear_stuck(kit: Kit) -> Case:
+    session, claimed = await held(kit)
+    await kit.commit(claimed, None, outcome=Outcome.STOPPED, stuck="worker")
+    return Case(ClearStuck(claimed.lease.mailbox, "worker"), lambda: kit.turn(session, "another"))
+
+
+async def commit_turn(kit: Kit) -> Case:
+    parent = await kit.open()
+    child = await kit.child(parent)
+    claimed = await kit.claim(child)
+
+    async def between() -> None:
+        await kit.commit(await kit.claim(parent))
+        await kit.turn(child, "another")
+
+    return Case(kit.commit_op(claimed, "answer", tail="er", block=1), between)
+
+
+async def delete_session(kit: Kit) -> Case:
+    parent = await kit.open()
+    child = await kit.child(parent)
+    return Case(DeleteSession(kit.scope, child.id, kit.ann), lambda: kit.open(path="/unrelated"))
+
+
+async def emit_tokens(kit: Kit) -> Case:
+    session, claimed = await held(kit)
+    return Case(EmitTokens(claimed.lease, 1, "text"), lambda: kit.store.apply(EmitTokens(claimed.lease, 2, "more")), _any)
+
+
+async def accept(kit: Kit) -> Case:
+    session = await kit.open()
+    op = enqueue(kit.scope, session_address(session.id), kit.ann, "once")
+    return Case(op, lambda: kit.post(session, "another"), lambda first: attrs.evolve(first, created=False))
+
+
+async def fail(kit: Kit) -> Case:
+    session, asker = await kit.open(), await kit.open()
+    await kit.post(session, sender=kit.as_sender(asker), kind=Kind.AGENT_MESSAGE)
+    claimed = await kit.claim(session)
+    return Case(Fail(claimed.lease, Reason.UNDECODABLE, "not readable"), lambda: kit.turn(session, "another"))
+
+
+async def hand_back(kit: Kit) -> Case:
+    session, claimed = await held(kit)
+    return Case(HandBack(claimed.lease, "shutdown"), lambda: kit.claim(session, "another"))
+
+
+async def opening(kit: Kit) -> Case:
+    parent = await kit.open()
+    op = open_session(kit.scope, "echo", parent=parent.id, path="/child", must_create=True)
+
+    async def between() -> None:
+        for _ in range(3):
+            await kit.store.apply(open_session(kit.scope, "echo", parent=parent.id))
+
+    return Case(op, between, lambda first: attrs.evolve(first, created=False))
+
+
+async def prune_events(kit: Kit) -> Case:
+    session = await kit.open()
+    await kit.turn(session)
+    return Case(PruneEvents(-1, 100), lambda: kit.post(session, "kept anyway"), lambda first: 0)
+
+
+async def record_step(kit: Kit) -> Case:
+    session, claimed = await held(kit)
+    other = await kit.open()
+    op = RecordStep(
+        claimed.lease,
+        "call:0",
+        StepKind.CALL,
+        0,
+        done=True,
+        data={"tool": "agent"},
+        result={"ok": [1, None]},
+        sends=(enqueue(kit.scope, session_address(other.id), kit.as_sender(session), "sent", kind=Kind.AGENT_MESSAGE),),
+        opens=(open_session(kit.scope, "echo", parent=session.id),),
+        events=(StepEvent("tool.call", {"n": 0}), StepEvent("tool.result", {"n": 0})),
+    )
+    later = RecordStep(claimed.lease, "call:1", StepKind.CALL, 1, done=False, data={})
+    return Case(op, lambda: kit.store.apply(later))
+
+
+async def renew(kit: Kit) -> Case:
+    session, claimed = await held(kit)
+    op = Renew((claimed.lease, attrs.evolve(claimed.lease, epoch=99)), 60)
+    return Case(op, lambda: kit.post(session), lambda first: attrs.evolve(first, until=-1.0), moves_lease_end=True)
+
+
+async def request_stop(kit: Kit) -> Case:
+    session, _ = await held(kit)
+    await kit.post(session, "queued")
+    op = RequestStop(kit.scope, session_address(session.id), 5, drop_queued=True)
+    other = await kit.open()
+    return Case(op, lambda: kit.post(other), lambda first: attrs.evolve(first, dropped=0))
+
+
+async def requeue(kit: Kit) -> Case:
+    session = await kit.open()
+    receipt = await kit.turn(session)
+    return Case(
+        Requeue(kit.scope, receipt.id),
+        lambda: kit.post(session, "another"),
+        lambda first: attrs.evolve(first, created=False),
+    )
+
+
+async def retry(kit: Kit) -> Case:
+    _, claimed = await held(kit)
+    other = await kit.open()
+    return Case(Retry(claimed.lease, "boom", HOUR), lambda: kit.turn(other))
+
+
+async def update_session(kit: Kit) -> Case:
+    session = await kit.open(title="Old")
+    return Case(UpdateSession(kit.scope, session.id, "New"), lambda: kit.open())
+
+
+async def void_leases(kit: Kit) -> Case:
+    await held(kit)
+    other = await kit.open()
+    return Case(VoidLeases(), lambda: kit.post(other), lambda first: 0)
+
+
+def _any(first: Any) -> Any:
+    return ...
+
+
+CASES: dict[type[Op[Any]], Callable[[Kit], Awaitable[Case]]] = {
+    Absorb: absorb,
+    Cancel: cancel,
+    Claim: claim,
+    ClearStuck: clear_stuck,
+    CommitTurn: commit_turn,
+    DeleteSession: delete_session,
+    EmitTokens: emit_tokens,
+    Enqueue: accept,
+    Fail: fail,
+    HandBack: hand_back,
+    OpenSession: opening,
+    PruneEvents: prune_events,
+    RecordStep: record_step,
+    Renew: renew,
+    RequestStop: request_stop,
+    Requeue: requeue,
+    Retry: retry,
+    UpdateSession: update_session,
+    VoidLeases: void_leases,
+}
+OPS = [op for name in ops.__all__ if attrs.has(op := getattr(ops, name)) and issubclass(op, Op)]
+
+
+@pytest.mark.spec("INB-13")
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.__name__)
+async def test_an_op_applied_twice_does_what_it_did_once(
+    kit: Kit, op: type[Op[Any]], without_times: Callable[[Any], Any]
+) -> None:
+    assert op.repeat.strip(), "an op without a repeat rule"
+    case = await CASES[op](kit)
+    assert type(case.op) is op
+    bystander = await kit.open()
+    gone = (case.op.id,) if isinstance(case.op, DeleteSession) else ()
+
+    first = await kit.store.apply(case.op)
+    await case.between()
+    await kit.post(bystander, "others go on", kind=Kind.NOTICE)
+    before = await kit.snapshot(gone=gone)
+    second = await kit.store.apply(case.op)
+    after = await kit.snapshot(gone=gone)
+
+    if case.moves_lease_end:
+        assert without_times(after) == without_times(before)
+        assert second.until >= first.until
+        first, second = case.answer(first), case.answer(second)
+    else:
+        assert after == before
+    expected = case.answer(first)
+    assert expected is ... or second == expected

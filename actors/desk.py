@@ -13,7 +13,7 @@ from contextvars import ContextVar
 import attrs
 
 from ..storage.model.addresses import PEER, Scope, Sender, check_path, session_address
-from ..storage.model.errors import InvalidField, UnknownAgent, UnknownTarget, WouldDeadlock
+from ..storage.model.errors import Conflict, InvalidField, UnknownAgent, UnknownTarget, WouldDeadlock
 from ..storage.model.events import TERMINAL
 from ..storage.model.ids import message_of_turn
 from ..storage.model.limits import PAGE_LIMIT
@@ -46,12 +46,22 @@ class Desk:
         self.tails = Tails(self.store, self.spawn)
 
     async def open(
-        self, scope: Scope, agent: str, *, path: str | None = None, title: str = "", must_create: bool = False
+        self,
+        scope: Scope,
+        agent: str,
+        *,
+        path: str | None = None,
+        title: str = "",
+        must_create: bool = False,
+        id: str | None = None,
     ) -> Opened:
-        """Open a session, or get the one at `path`. Raises `UnknownAgent`, `PathTaken`, `InvalidField`."""
+        """Open a session, or get the one at `path`. Raises `UnknownAgent`, `PathTaken`, `InvalidField`.
+
+        With an `id` of the caller's making the call can be repeated: a session of that id is returned as it is.
+        """
         self.check_agent(agent)
         op = open_session(scope, agent, path=path, title=title, must_create=must_create, kind=SessionKind.INTERACTIVE)
-        return await self.store.apply(op)
+        return await self.store.apply(op if id is None else attrs.evolve(op, id=id))
 
     def check_agent(self, agent: str) -> str:
         """Return `agent` if this process knows it. Raises `UnknownAgent`."""
@@ -117,14 +127,23 @@ class Desk:
         """Delete a session; what waits in it fails with `target_deleted`. Raises `UnknownTarget`, `Conflict` for the root."""
         await self.store.apply(DeleteSession(scope, session, by))
 
-    async def requeue(self, scope: Scope, message: str) -> Receipt:
-        """Accept a final message again as a new row. Raises `NotFound`, `IllegalMove`, `UnknownTarget`."""
-        view = await self.store.reads.message(scope, message)
-        return await self.store.apply(Requeue(scope, view.id))
+    async def requeue(
+        self, scope: Scope, message: str, *, principal: str | None = None, new_id: str | None = None
+    ) -> Receipt:
+        """Accept a final message again as a new row. Raises `NotFound`, `AmbiguousId`, `IllegalMove`, `UnknownTarget`.
 
-    async def cancel(self, scope: Scope, message: str) -> MessageView:
-        """Fail a pending message. Raises `NotFound`, `IllegalMove`."""
-        view = await self.store.reads.message(scope, message)
+        With a `new_id` of the caller's making the call can be repeated: a row of that id is returned as it is.
+        """
+        view = await self.store.reads.message(scope, message, principal=principal)
+        op = Requeue(scope, view.id)
+        receipt = await self.store.apply(op if new_id is None else attrs.evolve(op, new_id=new_id))
+        if not receipt.created and (await self.store.reads.message(scope, receipt.id)).requeued_from != view.id:
+            raise Conflict("another message was requeued under this key", path="id")
+        return receipt
+
+    async def cancel(self, scope: Scope, message: str, *, principal: str | None = None) -> MessageView:
+        """Fail a pending message. Raises `NotFound`, `AmbiguousId`, `IllegalMove`."""
+        view = await self.store.reads.message(scope, message, principal=principal)
         await self.store.apply(Cancel(scope, view.id))
         return await self.store.reads.message(scope, view.id)
 

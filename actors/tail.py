@@ -9,7 +9,7 @@ Invariant: a subscriber sees every event above its cursor once, in order, or one
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Protocol
@@ -19,8 +19,9 @@ import trio
 
 from ..storage.changes import Aspect
 from ..storage.model.addresses import Scope, session_address
-from ..storage.model.errors import CallboardError
-from ..storage.model.events import Event
+from ..storage.model.errors import CallboardError, Unavailable
+from ..storage.model.events import Event, EventPage
+from ..storage.model.limits import PAGE_LIMIT
 from ..storage.store import Store
 from .ports import Spawn
 
@@ -111,15 +112,22 @@ class Tails:
         self._numbers = count(1)
 
     def join(self, scope: Scope, session: str, sink: Sink, cursor: int) -> bool:
-        """Let `sink` have what comes after `cursor`; False if the tail is already past it: read on, then try again."""
+        """Let `sink` have what comes after `cursor`; False if the tail is already past it: read on, then try again.
+
+        Raises `Unavailable` if no more sessions can be followed in this process.
+        """
         key = (scope, session)
         tail = self._tails.get(key)
         if tail is None:
             tail = Tail(self._store, scope, session)
             tail.position = cursor
             tail.sinks.add(sink)
+            try:
+                self._spawn.start(f"tail:{session}#{next(self._numbers)}", self._run, key, tail)
+            except Exception as error:
+                raise Unavailable("as many sessions are followed here as may be") from error
+            # Once it is sure to run: others would wait for ever on one that does not. It begins at a later checkpoint.
             self._tails[key] = tail
-            self._spawn.start(f"tail:{session}#{next(self._numbers)}", self._run, key, tail)
             return True
         if tail.position > cursor:
             return False
@@ -178,34 +186,56 @@ class Feed:
         return self
 
     async def __anext__(self) -> Event | Resync:
+        return (await self.some(1))[0]
+
+    async def some(self, most: int = PAGE_LIMIT) -> Sequence[Event | Resync]:
+        """What there is, at most `most` and at least one, as soon as there is one. Cancelling loses nothing."""
+        # Before anything is taken: an item that was taken by a call which is then cancelled would be a gap.
+        await trio.lowlevel.checkpoint()
         while True:
-            if self._queue:
-                event = self._queue.popleft()
-                if event.id <= self.cursor:
-                    continue
-                self.cursor = event.id
-                await trio.lowlevel.checkpoint()
-                return event
+            while self._queue:
+                taken = self._take(most)
+                if taken:
+                    return taken
             if self._live:
                 await self._ready.wait()
                 self._ready = trio.Event()
                 continue
             resync = await self._catch_up()
             if resync is not None:
-                return resync
+                return (resync,)
+
+    def _take(self, most: int) -> list[Event]:
+        taken: list[Event] = []
+        while self._queue and len(taken) < most:
+            event = self._queue.popleft()
+            if event.id > self.cursor:
+                self.cursor = event.id
+                taken.append(event)
+        return taken
 
     async def _catch_up(self) -> Resync | None:
         page = await self._store.reads.events(self._scope, self._session, after=self.cursor)
         first, self._checked = not self._checked, True
-        if self.cursor < page.floor:
-            # What is left below the floor is not dense: it is told as one gap.
-            self.cursor = page.floor
-            return Resync(self._session, page.floor, page.floor + 1)
-        if first and self.cursor > page.newest:
-            self.cursor = page.newest
-            return Resync(self._session, page.newest, page.floor + 1)
+        resync = gap(self._session, self.cursor, page, first=first)
+        if resync is not None:
+            self.cursor = resync.after
+            return resync
         self._queue.extend(page.events)
         reached = page.events[-1].id if page.events else self.cursor
         if not page.more:
             self._live = self._tails.join(self._scope, self._session, self, reached)
         return None
+
+
+def gap(session: str, cursor: int, page: EventPage, *, first: bool) -> Resync | None:
+    """What a reader at `cursor` must be told before the page that was read there, if its cursor can't be served (EVT-3).
+
+    `first`: it is the reader's first page. Later its cursor is above the newest id only because that was read a moment before.
+    """
+    if cursor < page.floor:
+        # What is left below the floor is not dense: it is told as one gap.
+        return Resync(session, page.floor, page.floor + 1)
+    if first and cursor > page.newest:
+        return Resync(session, page.newest, page.floor + 1)
+    return None

@@ -27,8 +27,9 @@ class Changes:
     """Who wants to be told about which recipient. Take the subscription before the read, or a commit between the two is missed."""
 
     def __init__(self) -> None:
-        self._by_recipient: dict[str, set[Callback]] = {}
-        self._everywhere: set[Callback] = set()
+        # Lists: a callback that was added twice is there until it was dropped twice.
+        self._by_recipient: dict[str, list[Callback]] = {}
+        self._everywhere: list[Callback] = []
 
     @contextmanager
     def watch(self, recipient: str | None, callback: Callback) -> Generator[None]:
@@ -42,9 +43,9 @@ class Changes:
     def add(self, recipient: str | None, callback: Callback) -> None:
         """Begin to call `callback`; whoever adds it must drop it."""
         if recipient is None:
-            self._everywhere.add(callback)
+            self._everywhere.append(callback)
         else:
-            self._by_recipient.setdefault(recipient, set()).add(callback)
+            self._by_recipient.setdefault(recipient, []).append(callback)
 
     def publish(self, touched: Mapping[str, int]) -> None:
         """Tell the watchers of every recipient that a batch has touched."""
@@ -60,9 +61,9 @@ class Changes:
     def drop(self, recipient: str | None, callback: Callback) -> None:
         """Call `callback` no more."""
         if recipient is None:
-            self._everywhere.discard(callback)
+            self._everywhere.remove(callback)
             return
         watchers = self._by_recipient[recipient]
-        watchers.discard(callback)
+        watchers.remove(callback)
         if not watchers:
             del self._by_recipient[recipient]

@@ -11,17 +11,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import attrs
 import trio
 
 from .changes import Changes
-from .model.errors import Busy, CallboardError, StoreDown
+from .model.errors import Busy, CallboardError, OutcomeUnknown, StoreDown
 from .model.limits import BATCH_BYTES, BATCH_OPS, LANE_BYTES, LANE_OPS
 from .ops.base import Lane, Op
 
 R = TypeVar("R")
+BATCH_SECONDS: Final = 30.0
+"""A driver that has not answered by then hangs: its batch ends unknown, so that nobody waits for ever, the store's end included."""
+LAST_SECONDS: Final = 5.0
+"""What the end of the store takes at most to commit what had queued."""
 
 
 @attrs.frozen
@@ -124,20 +128,24 @@ class GroupCommit:
                     await self._flush(batch)
         finally:
             self._down = StoreDown("the store has stopped")
-            with trio.move_on_after(5, shield=True):
-                while batch := self._take():
-                    await self._flush(batch)
-            for lane in self._lanes:
-                while lane:
-                    lane.popleft().settle(Failure(self._down))
+            end = trio.current_time() + LAST_SECONDS
+            try:
+                while (left := end - trio.current_time()) > 0 and (batch := self._take()):
+                    await self._flush(batch, left)
+            finally:
+                for lane in self._lanes:
+                    while lane:
+                        lane.popleft().settle(Failure(self._down))
 
     def _take(self) -> list[_Slot]:
         batch: list[_Slot] = []
         weight = 0
         for lane in self._lanes:
-            while lane and len(batch) < BATCH_OPS and weight < BATCH_BYTES:
+            while lane and len(batch) < BATCH_OPS:
+                size = lane[0].op.size
+                if batch and weight + size > BATCH_BYTES:
+                    return batch
                 slot = lane.popleft()
-                size = slot.op.size
                 if slot.op.lane is Lane.ENQUEUES:
                     self._weight -= size
                 if slot.left:
@@ -147,13 +155,15 @@ class GroupCommit:
                 batch.append(slot)
         return batch
 
-    async def _flush(self, batch: list[_Slot]) -> None:
+    async def _flush(self, batch: list[_Slot], seconds: float = BATCH_SECONDS) -> None:
         applied: Applied | None = None
         error: BaseException = StoreDown("the store stopped while this was being committed")
         try:
             # A batch that has begun is never abandoned: whoever waits must learn what became of it.
-            with trio.CancelScope(shield=True):
+            with trio.move_on_after(seconds, shield=True) as limit:
                 applied = await self._driver.apply([slot.op for slot in batch])
+            if limit.cancelled_caught:
+                error = OutcomeUnknown(f"no answer from the database within {seconds:.3g} s")
         except CallboardError as refusal:
             error = refusal
         finally:

@@ -6,6 +6,7 @@ Invariant: a read on behalf of anybody takes a `Scope`, and its statement names 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -19,6 +20,9 @@ from .model.messages import MessageView
 from .model.sessions import Entry, Page, Session
 from .model.turns import Step, StepKind, StopRequest
 from .rows import Row, entry_from, event_from, message_from, session_from
+
+_SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?\Z")
+"""Store time as `repr` writes it; `float` alone would also take nan."""
 
 
 class Queries(Protocol):
@@ -65,13 +69,21 @@ class Reads:
         *,
         path: str | None = None,
         active: bool = False,
+        idle: bool = False,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Session]:
-        """Sessions, newest change first. Raises `InvalidField` for a bad limit or cursor."""
+        """Sessions, or only the `active` or `idle` ones, newest change first. Raises `InvalidField` for a bad limit or cursor."""
         updated, last = _session_cursor(cursor)
         rows = await self._rows(
-            "sessions_list", scope, path=path, active=int(active), updated=updated, id=last, limit=_limit(limit) + 1
+            "sessions_list",
+            scope,
+            path=path,
+            active=int(active),
+            idle=int(idle),
+            updated=updated,
+            id=last,
+            limit=_limit(limit) + 1,
         )
         page = [session_from(row) for row in rows[:limit]]
         following = f"{page[-1].updated!r}~{page[-1].id}" if len(rows) > limit else None
@@ -144,6 +156,10 @@ class Reads:
         events = tuple(event_from(session, row) for row in rows[:limit])
         return EventPage(events, floor, newest, more=len(rows) > limit)
 
+    async def turn_goes_on(self, scope: Scope, session: str, turn: str, *, after: int) -> bool:
+        """Whether any event of a turn is above `after`."""
+        return bool(await self._rows("turn_events_after", scope, id=session, turn=turn, after=after))
+
     async def steps(self, scope: Scope, message: str) -> tuple[Step, ...]:
         """The step log of the turn whose head is `msg_…`."""
         return tuple(
@@ -208,9 +224,6 @@ def _session_cursor(cursor: str | None) -> tuple[float | None, str | None]:
     if cursor is None:
         return None, None
     updated, found, last = cursor.partition("~")
-    try:
-        if found:
-            return float(updated), last
-    except ValueError:
-        pass
+    if found and _SECONDS.match(updated):
+        return float(updated), last
     raise InvalidField("is not a cursor of this listing", path="cursor")

@@ -46,7 +46,7 @@ def message_from(row: Row) -> MessageView:
         status=Status(row[7]),
         outcome=None if row[8] is None else Outcome(row[8]),
         reason=None if row[9] is None else Reason(row[9]),
-        turn_id=turn_id(row[0]),
+        turn_id=row[35] or turn_id(row[0]),
         seq=row[10],
         stages={name: at for name, at in stages.items() if at is not None},
         attempt=row[15],

@@ -13,12 +13,11 @@ from typing import Final
 import attrs
 import trio
 
-from ..actors.session.attribution import attribute
 from ..actors.session.turn import Turn
-from ..storage.model.errors import CallboardError
+from ..storage.model.addresses import clean_label
+from ..storage.model.errors import LimitReached, MailboxFull, UsageError
 from ..storage.model.limits import CONTENT_CHARS
 from ..storage.model.messages import Kind
-from ..storage.model.sessions import SessionKind
 from .team import Team
 
 COUNT_MOST: Final = 10_000
@@ -28,6 +27,9 @@ HELP: Final = (
     "I know: echo TEXT, count N, sleep SECONDS, hang SECONDS, fail, ask PATH TEXT, child TEXT. "
     "Try: count 5, or: ask /ops/deploy echo hello"
 )
+
+REFUSALS: Final = (UsageError, LimitReached, MailboxFull)
+"""Answers of a tool that doing the whole turn again would not change; anything else (a lost lease, a store that is down) ends the attempt."""
 
 Command = Callable[[Turn, re.Match[str]], Awaitable[str | None]]
 
@@ -43,19 +45,20 @@ class Demonstrator:
         message = turn.message
         if message.kind == Kind.SIGNAL:
             return None
-        if message.kind in {Kind.SUBAGENT_RESULT, Kind.NOTICE} or message.reply_to is not None:
-            return f"{attribute(message).header} {message.content}"
+        if message.kind == Kind.SUBAGENT_RESULT:
+            return f"The subagent answered: {message.content}"
+        if message.reply_to is not None:
+            return f"{clean_label(message.sender.label) or message.sender.id} answered: {message.content}"
         answer = await _obey(turn)
-        if message.sender.kind == "session" and turn.session.kind is not SessionKind.SUBAGENT and not turn.stop_requested:
-            # A subagent's answer goes to its parent by itself; anybody else gets it only if we send it.
-            await _send(turn, message.sender.id, answer if answer is not None else _counted(message.content))
+        if answer is not None and _expects_mail(turn) and not turn.stop_requested:
+            await _send(turn, message.sender.id, answer)
         return answer
 
 
-def _counted(content: str) -> str:
-    """What `count` has streamed, as one text."""
-    match = _COUNT.fullmatch(content.strip())
-    return " ".join(map(str, range(1, int(match[1]) + 1))) if match else HELP
+def _expects_mail(turn: Turn) -> bool:
+    """Whether who asked gets the answer only if it is sent. A parent gets the result of its child's task by itself."""
+    message, task_of = turn.message, turn.session.parent
+    return message.sender.kind == "session" and not (message.sender.id == task_of and message.seq == 1)
 
 
 async def _obey(turn: Turn) -> str | None:
@@ -75,11 +78,14 @@ async def _count(turn: Turn, match: re.Match[str]) -> str | None:
     most = int(match[1][:6])
     if not 1 <= most <= COUNT_MOST:
         return f"I count to a number from 1 to {COUNT_MOST}."
+    streamed = ""
     for number in range(1, most + 1):
         if number > 1 and not await turn.sleep(COUNT_SECONDS):
             break
-        await turn.emit(str(number) if number == 1 else f" {number}")
-    return None
+        token = f" {number}" if streamed else str(number)
+        await turn.emit(token)
+        streamed += token
+    return streamed
 
 
 async def _sleep(turn: Turn, match: re.Match[str]) -> str | None:
@@ -114,16 +120,16 @@ async def _ask(turn: Turn, match: re.Match[str]) -> str | None:
 async def _child(turn: Turn, match: re.Match[str]) -> str | None:
     try:
         await turn.tools.agent(f"echo {match[1]}", title="echo")
-    except CallboardError as refusal:
+    except REFUSALS as refusal:
         return f"I could not start a subagent: {refusal.message}"
     return "I started a subagent; its result will come here."
 
 
 async def _send(turn: Turn, target: str, text: str) -> str | None:
-    """Send, and say why if it was refused: a refusal is no reason to do the whole turn again."""
+    """Send, and return why it was refused, if it was."""
     try:
         await turn.tools.agent_send(target, text if len(text) <= CONTENT_CHARS else text[: CONTENT_CHARS - 1] + "…")
-    except CallboardError as refusal:
+    except REFUSALS as refusal:
         return refusal.message
     return None
 
@@ -142,7 +148,6 @@ _COMMANDS: Final[tuple[tuple[re.Pattern[str], Command], ...]] = (
     _command(r"\s*child\s+(\S.*)", _child),
 )
 
-FRONT_DESK: Final = "front-desk"
 
 def demonstration() -> Team:
     """The team of a server that was given none."""

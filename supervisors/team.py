@@ -1,6 +1,7 @@
-"""A team: the agents that a server runs and the sessions that it opens for them. Lives here: the value, finding it by MODULE:NAME.
+"""A team: the agents that a server runs and the sessions that it opens for them.
 
-Not here: opening the sessions (`cli`). Invariant: a `Team` that exists can be run: its agents are agents, its paths canonical.
+Lives here: the value, finding it by MODULE:NAME, opening its sessions. Not here: any team.
+Invariant: a `Team` that exists can be run: its agents are agents, its paths canonical.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from ..actors.session.agents.base import agents_from
 from ..storage.model.addresses import check_path
 from ..storage.model.errors import InvalidField, SettingsError
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
 
 ROOT: Final = "/"
 
@@ -59,6 +63,12 @@ class Team:
         return {ROOT: self.default, **self.sessions}
 
 
+async def open_places(runtime: Runtime, team: Team) -> None:
+    """Open every session of the team, or find it. Raises `PathTaken` if the store has a session with another agent there."""
+    for path, agent in team.places.items():
+        await runtime.open_session(agent=agent, path=path)
+
+
 def load_team(name: str, *, folder: Path | None = None) -> Team:
     """Import the team that `MODULE:NAME` names; modules are looked for in `folder` (the current one) first.
 
@@ -84,21 +94,20 @@ def _imported(module: str, here: str) -> ModuleType:
             raise SettingsError(
                 f"there is no module {error.name} in {here} or on the Python path", path="team"
             ) from None
-        raise _broken(module, error) from error
+        raise _broken(module, here, error) from error
     # A module that is a script without a guard ends with SystemExit, which would end us without a word.
     except (Exception, SystemExit) as error:
-        raise _broken(module, error) from error
+        raise _broken(module, here, error) from error
 
 
-def _broken(module: str, error: BaseException) -> SettingsError:
+def _broken(module: str, here: str, error: BaseException) -> SettingsError:
     """The user's own mistake, with the last line of theirs that led to it."""
-    what = "".join(traceback.format_exception_only(error)[-1:]).strip()
+    what = traceback.format_exception_only(error)[-1].strip()
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}, line {error.lineno})"
     else:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-        last = frames[-1] if len(frames) > 1 else None  # the first is ours
-        where = f" ({last.filename}, line {last.lineno})" if last else ""
+        theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(here)]
+        where = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
     return SettingsError(f"the module {module} could not be imported: {what}{where}", path="team")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 import attrs
@@ -36,6 +36,7 @@ from .verdict import Verdict, backoff, judge
 log: Final = logging.getLogger("callboard.delivery")
 _KINDS: Final = frozenset(Kind)
 Ending = CommitTurn | Retry | Fail | HandBack
+_NOT_THE_AGENT: Final = (trio.Cancelled, KeyboardInterrupt, GeneratorExit)
 
 
 class Undecodable(Exception):
@@ -79,9 +80,10 @@ class Delivery:
     # -- what the keeper and the dispatcher tell it --------------------------------------------------------------------
 
     def trust(self, until: float) -> None:
-        """The lease was renewed."""
-        self._trusted = until
-        self._retime()
+        """The lease was renewed. One that had run out stays lost: its agent was cut off, and what it leaves is no result."""
+        if self.trusted:
+            self._trusted = until
+            self._retime()
 
     def lose(self) -> None:
         """The lease is gone: end without a word."""
@@ -167,14 +169,17 @@ class Delivery:
         except Undecodable as error:
             return Fail(claimed.lease, Reason.UNDECODABLE, str(error))
         result: str | None = None
-        failure: Exception | None = None
-        with self.scope:
-            try:
+        failure: BaseException | None = None
+        try:
+            with self.scope:
                 steps = await self._load()
                 if self._stop is None:
                     result = await self._run_agent(steps)
-            except Exception as error:
-                failure = error
+        except BaseException as error:
+            # Whatever an agent raises is its failure, SystemExit too, and what it raises while it is being cancelled.
+            if any(isinstance(leaf, _NOT_THE_AGENT) for leaf in _leaves(error)):
+                raise
+            failure = error
         return self._judged(result, failure)
 
     async def _load(self) -> StepLog:
@@ -208,25 +213,27 @@ class Delivery:
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
-    def _judged(self, result: str | None, failure: Exception | None) -> Ending | None:
-        claimed, now = self.claimed, trio.current_time()
+    def _judged(self, result: str | None, failure: BaseException | None) -> Ending | None:
+        claimed, expired = self.claimed, trio.current_time() >= self._expires
         verdict = judge(
             lost=not self.trusted or _says_lost(failure),
             stop=self._stop is not None,
-            shutdown=self._shutdown,
-            expired=now >= self._expires,
+            # Cancelled for none of our reasons: the turn was cut off and has no result.
+            shutdown=self._shutdown or (self.scope.cancelled_caught and not expired),
+            expired=expired,
             failed=failure is not None,
         )
         match verdict:
             case Verdict.LOST:
                 return None
             case Verdict.HAND_BACK:
-                return HandBack(claimed.lease, "shutdown")
+                return HandBack(claimed.lease, "shutdown" if self._shutdown else "cancelled")
             case Verdict.EXPIRED:
                 return Fail(claimed.lease, Reason.EXPIRED, "its time limit has passed")
             case Verdict.RETRY:
-                if isinstance(failure, Unavailable) and failure.status == 503:
-                    return HandBack(claimed.lease, failure.code, delay=failure.retry_after)
+                for leaf in _leaves(failure):
+                    if isinstance(leaf, Unavailable) and leaf.status == 503:
+                        return HandBack(claimed.lease, leaf.code, delay=leaf.retry_after)
                 log.warning("attempt %d of %s failed: %s", claimed.lease.attempt, self.address, type(failure).__name__)
                 return Retry(claimed.lease, _say(failure), backoff(claimed.attempts + 1))
             case Verdict.STOPPED:
@@ -240,15 +247,20 @@ class Delivery:
             answer = ""
         if outcome is Outcome.ANSWERED and not answer:
             outcome = Outcome.NO_VISIBLE_REPLY
-        seen = self._turn.messages if self._turn is not None else [self.claimed.head]
         return CommitTurn(
             self.claimed.lease,
             outcome,
             _clean(answer) or None,
-            tuple(sorted({self.claimed.head.row, *(message.row for message in seen)})),
+            tuple(sorted({self.claimed.head.row, *(message.row for message in self._seen())})),
             tail=self._tokens.tail,
             block=self._tokens.block + 1,
         )
+
+    def _seen(self) -> Iterable[TurnMessage]:
+        """What this turn has given to its agent. If it was stopped before this attempt ran, an earlier one has had what came along."""
+        if self._turn is not None:
+            return self._turn.messages
+        return self.claimed.carried if self.claimed.lease.attempt > 1 else ()
 
     async def _quietly(self, op: Ending | ClearStuck) -> Ended | None:
         try:
@@ -283,12 +295,12 @@ def _check_row(message: TurnMessage) -> None:
             raise Undecodable("its payload is not an object")
 
 
-def _says_lost(failure: Exception | None) -> bool:
+def _says_lost(failure: BaseException | None) -> bool:
     """Whether a failure, or any in a group of them, is the store saying that the lease is gone."""
     return any(isinstance(leaf, LeaseLost) for leaf in _leaves(failure))
 
 
-def _say(failure: Exception | None) -> str:
+def _say(failure: BaseException | None) -> str:
     """What failed, for people: the first error of a group, its type and text, within the row's limit."""
     first = next(iter(_leaves(failure)), failure)
     return _clean(f"{type(first).__name__}: {first}")[:ERROR_CHARS]

@@ -50,6 +50,11 @@ class Dispatcher:
         """Sessions whose agent survived its cancel and still runs in this process (RT-6)."""
         return [delivery.address for delivery in self.live.values() if delivery.ended]
 
+    @property
+    def taking(self) -> bool:
+        """Whether it still claims: not once it was asked to shut down."""
+        return not self._draining
+
     async def run(self) -> None:
         """Claim and start until cancelled."""
         self.scope = trio.CancelScope()
@@ -102,6 +107,9 @@ class Dispatcher:
 
     async def _start(self, delivery: Delivery) -> None:
         row = delivery.claimed.lease.mailbox
+        if row in self.live and self.live[row].ended:
+            # Its commit and this claim were one batch: it is gone as soon as its task has run.
+            await trio.lowlevel.cancel_shielded_checkpoint()
         if row not in self.live and not self._draining:
             self.live[row] = delivery
             try:

@@ -47,7 +47,7 @@ class Keeper:
                 await self._give_up_stuck()
 
     async def _renew(self) -> bool:
-        held = [delivery for delivery in self._live.values() if not delivery.ended]
+        held = [delivery for delivery in self._live.values() if delivery.trusted and not delivery.ended]
         if not held:
             return True
         before = trio.current_time()

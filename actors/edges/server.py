@@ -14,13 +14,14 @@ from __future__ import annotations
 import errno
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Protocol
+from collections.abc import Collection
+from typing import Any
 
 import attrs
 import trio
 from starlette.types import ASGIApp
 
+from ..ports import Spawn
 from .connection import Connection
 from .faults import log_fault
 from .limits import Limits
@@ -34,14 +35,6 @@ _RETRY_SECONDS = 0.1
 """Between two tries of an accept that the system can't afford."""
 _LAST_SECONDS = 1.0
 """For children to end once they are cancelled; their sockets are closed under them after that."""
-
-
-class Spawn(Protocol):
-    """Starts temporary children: never restarted, never counted (RT-3)."""
-
-    def start(self, name: str, fn: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run `fn(*args)` as a child called `name`; returns at once. May raise if no more children are taken."""
-        ...
 
 
 @attrs.define

@@ -33,7 +33,7 @@ class TokenStream:
         self._store = store
         self._lease = lease
         self._pulse = pulse
-        self._lock = trio.Lock()
+        self._lock: trio.Lock | None = None
         self._waiting: list[str] = []
         self._size = 0
         self._all: list[str] = []
@@ -56,6 +56,8 @@ class TokenStream:
         if not text:
             await trio.lowlevel.checkpoint()
             return
+        if self._lock is None:
+            self._lock = trio.Lock()
         self._all.append(text)
         if not self._waiting:
             loaded = self._store.statistics()["depth"] > LOADED_DEPTH
@@ -69,6 +71,8 @@ class TokenStream:
 
     async def flush(self) -> None:
         """Commit what waits as one block."""
+        if self._lock is None:
+            return
         async with self._lock:
             if not self._waiting:
                 return
@@ -80,7 +84,7 @@ class TokenStream:
             await self._store.apply(EmitTokens(self._lease, self.block, text))
 
     def _due(self) -> Flush | None:
-        return self.flush if self._waiting and not self._lock.locked() else None
+        return self.flush if self._waiting and self._lock is not None and not self._lock.locked() else None
 
 
 class Pulse:

@@ -5,6 +5,7 @@ Not here: paths and addresses (`addresses`). Invariant: an id of ours is a prefi
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -19,6 +20,12 @@ _CLIENT_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 def new_id(prefix: str) -> str:
     """A fresh `prefix_` id: 48 bits of wall-clock milliseconds, then 80 random bits."""
     return f"{prefix}_{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+
+
+def keyed_id(prefix: str, *key: str) -> str:
+    """The id that stands for `key`: the same key gives the same id, so what it names can be asked for twice."""
+    text = "".join(f"{len(part)}:{part}" for part in key)
+    return f"{prefix}_{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
 def turn_id(message: str) -> str:

@@ -88,6 +88,8 @@ def dump_payload(payload: Mapping[str, Any] | None) -> str | None:
         return None
     try:
         text = json.dumps(payload, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except RecursionError:
+        raise InvalidField("is nested too deeply", path="payload") from None
     except (TypeError, ValueError) as error:
         raise InvalidField(f"is not JSON: {error}", path="payload") from None
     if len(text) > PAYLOAD_BYTES:
@@ -118,7 +120,8 @@ class Receipt:
 class MessageView:
     """A message as its sender and operators read it. Times are seconds since the epoch.
 
-    `stages` maps accepted, leased, surfaced and committed to their times; `attempt` is the ordinal of the newest claim.
+    `stages` maps accepted, leased, surfaced and committed to their times; `attempt` is the ordinal of the newest claim. `turn_id` is the
+    turn that it heads, or the one that has taken it in.
     """
 
     id: str

@@ -74,8 +74,7 @@ def enqueue(
     max_hops: int | None = None,
 ) -> Enqueue:
     """Build an `Enqueue` from checked fields; raises `InvalidField` naming the first wrong one (INB-5)."""
-    if not recipient:
-        raise InvalidField("must not be empty", path="target")
+    check_text(recipient, "target")
     if message_id is not None:
         check_message_id(message_id)
     check_text(content)

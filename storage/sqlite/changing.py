@@ -65,8 +65,9 @@ def fail_waiting(tx: Tx, scope: Scope, uid: str, reason: Reason, *, settle: bool
     tx.run("event_insert", (tx.scope(scope), row[1], event, "turn.failed", turn_id(uid), row[13], data, tx.now))
     tx.run("mailbox_settle", (event, 1 if settle else 0, tx.now, row[1]))
     if row[14]:
-        # It was claimed before, so a stop that waits in the mailbox was meant for it: the next turn must not obey it.
+        # It was claimed before: its turn will not run again, so the next one must not obey its stop, nor seem to be it.
         tx.run("stop_forget", (row[1],))
+        tx.run("absorbed_forget", (row[1], row[0]))
     tx.touch(row[15], Aspect.EVENTS | Aspect.DUE)
     tell_sender(tx, scope, uid, row[6], Sender(row[7], row[8]), reason)
     if row[13] == 1 and row[22] is not None:

@@ -24,7 +24,7 @@ from ..ops import VoidLeases
 from ..ops.base import Op
 from ..queries import load
 from ..rows import Row
-from .bridge import Executor, open_connection
+from .bridge import CLOSE_SECONDS, Executor, open_connection
 from .connect import MEMORY
 from .faults import map_sqlite_error
 from .handlers import HANDLERS
@@ -82,7 +82,8 @@ class SqliteDriver:
 
     async def aclose(self) -> None:
         """Write the clock's floor, close all connections and give the file up."""
-        with trio.CancelScope(shield=True):
+        # Each step has a limit of its own below this one. If it passes, the lock is kept: a thread may still be writing.
+        with trio.move_on_after((len(self._open) + 1) * CLOSE_SECONDS, shield=True):
             try:
                 await self._writer.run(partial(self._apply, (), self.now(), last=True))
             finally:
@@ -110,17 +111,21 @@ class SqliteDriver:
             for op in ops:
                 outcomes.append(_plain(tx, op))
             touched = tx.touched
-        except (_OpFailed, sqlite3.Error, KeyError, ValueError, TypeError) as failure:
+        except Exception as failure:
+            self._scopes.clear()  # a scope that this transaction made is not there, and its number will be another's
             if isinstance(failure, sqlite3.Error) and map_sqlite_error(failure, self.path) is not None:
                 raise
             conn.rollback()
-            self._scopes.clear()
             conn.execute("BEGIN IMMEDIATE")
             outcomes, touched = self._one_by_one(conn, ops, now)
         if last or now - self._floor_at >= FLOOR_SECONDS:
             self._floor_at = now
             conn.execute(self._sql["meta_put"], ("clock_floor", now))
-        conn.execute("COMMIT")
+        try:
+            conn.execute("COMMIT")
+        except sqlite3.Error:
+            self._scopes.clear()
+            raise
         return Applied(outcomes, touched)
 
     def _one_by_one(
@@ -138,7 +143,8 @@ class SqliteDriver:
             except CallboardError as refusal:
                 conn.execute("ROLLBACK TO op")
                 outcomes.append(Failure(refusal))
-            except (sqlite3.Error, KeyError, ValueError, TypeError) as failure:
+            except Exception as failure:
+                # Whatever an op's data makes Python or SQLite raise: one that got away would end the store for all.
                 if isinstance(failure, sqlite3.Error) and map_sqlite_error(failure, self.path) is not None:
                     raise
                 conn.execute("ROLLBACK TO op")
@@ -175,7 +181,7 @@ async def open_sqlite(path: str, *, executor: Literal["thread", "inline"] = "thr
         driver = SqliteDriver(path, opened[0], opened[1:], lock)
         await driver.start()
     except BaseException:
-        with trio.CancelScope(shield=True):
+        with trio.move_on_after(len(opened) * CLOSE_SECONDS, shield=True):
             for connection in reversed(opened):
                 await connection.aclose()
         if lock is not None:

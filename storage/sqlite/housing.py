@@ -121,7 +121,9 @@ def prune_events(tx: Tx, op: PruneEvents) -> int:
     tx.many("event_delete", gone)
     tx.many("floor_raise", [(floor, mailbox) for mailbox, floor in floors.items()])
     if rows:
-        tx.run("meta_put", ("prune_cursor", rows[-1][0]))
+        # Not the last row seen: if that one went, the database gives its place to a new event, which would never be looked at.
+        last = tx.one("event_last", (rows[-1][0],)) or (0,)
+        tx.run("meta_put", ("prune_cursor", last[0]))
     return len(gone)
 
 

@@ -17,28 +17,17 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Literal, TypeVarTuple, overload
 
-import attrs
 import trio
 
 from .checks import check_count, check_name, check_number, member
 from .errors import AlreadyRunning, NotRunning, TooManyChildren
+from .lives import TemporaryLife
 from .reports import Node, Observer, Stuck, guarded
 from .specs import Child, ChildSpec
 from .terms import Kind, Restart, State
 
 _Ts = TypeVarTuple("_Ts")
 OnFailure = Callable[[str, Exception], object]
-
-
-@attrs.define(eq=False)
-class _Task:
-    name: str
-    scope: trio.CancelScope
-    since: float
-    child: Child | None
-    state: State = State.RUNNING
-    asked_at: float = 0.0
-    gone: trio.Event | None = None
 
 
 class DynamicSupervisor:
@@ -75,7 +64,7 @@ class DynamicSupervisor:
         self._on_failure = on_failure
         self._observer = observer
         self._clock = clock
-        self._tasks: dict[str, _Task] = {}
+        self._tasks: dict[str, TemporaryLife] = {}
         self._nursery: trio.Nursery | None = None
         self._empty = trio.Event()
         self._enter(State.STOPPED)
@@ -111,7 +100,7 @@ class DynamicSupervisor:
             raise TooManyChildren(self.name, self._max_children)
         child = Child(name, trio.Event()) if cooperative else None
         # Shielded for the reason given in `lives`: `run` stops the children, within their grace.
-        task = tasks[name] = _Task(name, trio.CancelScope(shield=True), self._clock(), child)
+        task = tasks[name] = TemporaryLife(name, trio.CancelScope(shield=True), self._clock(), child)
         nursery.start_soon(self._live, task, fn, args, name=name)
 
     def running(self, name: str) -> bool:
@@ -137,8 +126,8 @@ class DynamicSupervisor:
         task = self._tasks.get(name)
         if task is None:
             await trio.lowlevel.checkpoint()
-            return
-        await _gone(task).wait()
+        else:
+            await task.wait_gone()
 
     @property
     def stop_seconds(self) -> float:
@@ -185,7 +174,7 @@ class DynamicSupervisor:
                     await (child.stopping if child is not None else trio.Event()).wait()
                     await self._stop_children()
                 finally:
-                    await self._leave(nursery)
+                    await self._leave()
         finally:
             self._nursery = None
             self._enter(State.STOPPED)
@@ -194,7 +183,7 @@ class DynamicSupervisor:
         self._state = state
         self._since = self._clock()
 
-    async def _live(self, task: _Task, fn: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+    async def _live(self, task: TemporaryLife, fn: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         try:
             with task.scope:
                 await (fn(*args) if task.child is None else fn(*args, child=task.child))
@@ -209,32 +198,29 @@ class DynamicSupervisor:
         else:
             self._forget(task)
 
-    def _forget(self, task: _Task) -> None:
+    def _forget(self, task: TemporaryLife) -> None:
         del self._tasks[task.name]
         if task.gone is not None:
             task.gone.set()
         if not self._tasks:
             self._empty.set()
 
-    def _ask(self, task: _Task) -> None:
-        task.state = State.STOPPING
-        task.since = self._clock()
-        task.asked_at = trio.current_time()
-        if task.child is None or self._grace_seconds == 0:
-            task.scope.cancel()
-        else:
-            task.child.stopping.set()
-            task.scope.deadline = task.asked_at + self._grace_seconds
+    def _ask(self, task: TemporaryLife) -> None:
+        self._mark(task, State.STOPPING)
+        task.ask(trio.current_time(), self._grace_seconds)
 
-    async def _watch(self, task: _Task) -> None:
+    def _mark(self, task: TemporaryLife, state: State) -> None:
+        task.state = state
+        task.since = self._clock()
+
+    async def _watch(self, task: TemporaryLife) -> None:
         with trio.move_on_at(task.asked_at + self.stop_seconds):
-            await _gone(task).wait()
+            await task.wait_gone()
         self._report_stuck(task)
 
-    def _report_stuck(self, task: _Task) -> None:
+    def _report_stuck(self, task: TemporaryLife) -> None:
         if self._tasks.get(task.name) is task and task.state is State.STOPPING:
-            task.state = State.STUCK
-            task.since = self._clock()
+            self._mark(task, State.STUCK)
             if self._observer is not None:
                 guarded(self._observer, Stuck(self.name, task.name, trio.current_time() - task.asked_at))
 
@@ -252,7 +238,7 @@ class DynamicSupervisor:
         for task in self._tasks.values():
             self._report_stuck(task)
 
-    async def _leave(self, nursery: trio.Nursery) -> None:
+    async def _leave(self) -> None:
         """The way out that nothing skips: afterwards every child is gone, or cancelled and reported."""
         hurry = self._state is State.STOPPING
         try:
@@ -262,11 +248,3 @@ class DynamicSupervisor:
         finally:
             for task in self._tasks.values():
                 task.scope.cancel()
-            nursery.cancel_scope.cancel()
-
-
-def _gone(task: _Task) -> trio.Event:
-    # Made only if somebody waits: most children end unwatched.
-    if task.gone is None:
-        task.gone = trio.Event()
-    return task.gone

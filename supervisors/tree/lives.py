@@ -1,4 +1,4 @@
-"""One child's life as its supervisor sees it, and the plan of a restart.
+"""A child's life as its supervisor sees it, and the plan of a restart.
 
 Lives here: bookkeeping that changes in one step, without awaiting. Not here: the nursery, and what to do next
 (`supervisor`).
@@ -79,6 +79,11 @@ class Life:
         self.settled.set()
         self.enter(State.RUNNING)
 
+    @property
+    def askable(self) -> bool:
+        """Whether it lives and has not been asked to stop."""
+        return self.alive and self.state not in (State.STOPPING, State.STUCK)
+
     def ask(self, now: float) -> None:
         """Ask this incarnation to stop: the end of its grace is the deadline of its shield."""
         self.doomed = True
@@ -92,7 +97,9 @@ class Life:
             self.scope.deadline = self.grace_ends
 
     def kill(self, now: float) -> None:
-        """Cut the grace short."""
+        """Ask, and give no grace, or no more of it."""
+        if self.askable:
+            self.ask(now)
         self.grace_ends = min(self.grace_ends, now)
         self.scope.cancel()
 
@@ -119,6 +126,33 @@ class Life:
             children=inner.children if inner is not None else (),
             total=inner.total if inner is not None else 0,
         )
+
+
+@attrs.define(eq=False)
+class TemporaryLife:
+    """A child of a dynamic supervisor: one incarnation, and nothing that a short life rarely needs."""
+
+    name: str
+    scope: trio.CancelScope
+    since: float
+    child: Child | None
+    state: State = State.RUNNING
+    asked_at: float = math.inf
+    gone: trio.Event | None = None
+    """Made only if somebody waits: most children end unwatched."""
+
+    def ask(self, now: float, grace_seconds: float) -> None:
+        self.asked_at = now
+        if self.child is None or grace_seconds == 0:
+            self.scope.cancel()
+        else:
+            self.child.stopping.set()
+            self.scope.deadline = now + grace_seconds
+
+    async def wait_gone(self) -> None:
+        if self.gone is None:
+            self.gone = trio.Event()
+        await self.gone.wait()
 
 
 @attrs.define(eq=False)

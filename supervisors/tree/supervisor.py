@@ -107,7 +107,7 @@ class Supervisor:
                 try:
                     if child is not None:
                         nursery.start_soon(self._relay, child)
-                    nursery.start_soon(self._follow, self._roster.boot(), name=f"{self.name}: boot")
+                    nursery.start_soon(self._follow, nursery, self._roster.boot(), name=f"{self.name}: boot")
                     self._check_ready()
                     await self._ready.wait()
                     if not self._over.is_set():
@@ -131,7 +131,7 @@ class Supervisor:
             self._ready.set()
 
     def snapshot(self) -> Node:
-        """The tree below and including this supervisor, as it is now."""
+        """The tree from this supervisor down, as it is now."""
         children = tuple(life.node() for life in self._roster.lives)
         return Node(self.name, Kind.SUPERVISOR, self._state, 0, self._since, children, len(children))
 
@@ -159,9 +159,9 @@ class Supervisor:
             self._emit(Started(self.name, life.spec.name, life.restarts))
             self._check_ready()
 
-    def _ended(self, life: Life, error: Exception | None) -> None:
-        verdict = self._roster.ended(life, error, trio.current_time(), self._random())
+    def _ended(self, nursery: trio.Nursery, life: Life, error: Exception | None) -> None:
         child = life.spec.name
+        verdict = self._roster.ended(life, error, trio.current_time(), self._random())
         self._emit(Exited(self.name, child, verdict.reason, error))
         if verdict.failure is not None:
             self._failure = verdict.failure
@@ -170,22 +170,16 @@ class Supervisor:
         elif verdict.plan is not None:
             group = tuple(other.spec.name for other in verdict.plan.start)
             self._emit(Restarting(self.name, child, verdict.plan.delay, group))
-            assert self._nursery is not None
-            self._nursery.start_soon(self._follow, verdict.plan, name=f"{self.name}: restart of {child}")
-        else:
-            self._check_ready()  # a temporary child that left before it came up is waited for no longer
+            nursery.start_soon(self._follow, nursery, verdict.plan, name=f"{self.name}: restart of {child}")
 
     async def _relay(self, child: Child) -> None:
         await child.stopping.wait()
         self.stop()
 
-    async def _follow(self, plan: Plan) -> None:
+    async def _follow(self, nursery: trio.Nursery, plan: Plan) -> None:
         """Carry out a plan. How each start ends is judged by the child's own task, which drops the plan if it must."""
-        assert self._nursery is not None
         with plan.scope:
             for life in plan.stop:
-                if plan.dropped:
-                    return
                 await self._end(life)
                 # Also if it is stuck: two incarnations at once would share what only one may have.
                 await life.gone.wait()
@@ -194,26 +188,26 @@ class Supervisor:
                 if plan.dropped:
                     return
                 life.begin()
-                self._nursery.start_soon(self._live, life, name=f"{self.name}/{life.spec.name}")
+                nursery.start_soon(self._live, nursery, life, name=f"{self.name}/{life.spec.name}")
                 await life.settled.wait()
         self._roster.finish(plan)
 
-    async def _live(self, life: Life) -> None:
+    async def _live(self, nursery: trio.Nursery, life: Life) -> None:
         try:
             with life.scope:
                 if not life.doomed:
                     await life.call(self._came_up)
         except Exception as error:
-            self._ended(life, error)
+            self._ended(nursery, life, error)
         except BaseException:
             self._roster.close()
             life.end(State.FAILED)
             raise
         else:
-            self._ended(life, None)
+            self._ended(nursery, life, None)
 
     def _ask(self, life: Life) -> None:
-        if life.alive and life.state not in (State.STOPPING, State.STUCK):
+        if life.askable:
             life.ask(trio.current_time())
             self._emit(Stopping(self.name, life.spec.name))
 
@@ -248,7 +242,9 @@ class Supervisor:
             nursery.cancel_scope.cancel()
 
     def _kill(self) -> None:
-        for life in reversed(self._roster.lives.copy()):
-            if life.alive:
-                self._ask(life)
-                life.kill(trio.current_time())
+        unasked = [life for life in reversed(self._roster.lives) if life.askable]
+        for life in self._roster.lives:
+            life.kill(trio.current_time())
+        # Told only now: an interrupt that arrives in the observer must find every child cancelled.
+        for life in unasked:
+            self._emit(Stopping(self.name, life.spec.name))

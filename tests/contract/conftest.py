@@ -10,16 +10,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
+
 from callboard.storage.model.addresses import Scope, Sender, session_address
+from callboard.storage.model.errors import CallboardError
 from callboard.storage.model.events import Event
 from callboard.storage.model.messages import Kind, MessageView, Receipt
 from callboard.storage.model.sessions import Entry, Session
 from callboard.storage.model.states import Outcome
 from callboard.storage.model.turns import Claimed
-from callboard.storage.ops import Claim, CommitTurn, OpenSession
+from callboard.storage.ops import Claim, CommitTurn, Op, OpenSession
 from callboard.storage.ops.deliveries import Ended
 from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
@@ -54,7 +55,9 @@ class Kit:
         target = session_address(session.id)
         return await self.store.apply(enqueue(session.scope, target, sender or self.ann, content, **fields))
 
-    async def claims(self, holder: str = "worker", *, limit: int = 100, seconds: float = 30.0, **fields: Any) -> tuple[Claimed, ...]:
+    async def claims(
+        self, holder: str = "worker", *, limit: int = 100, seconds: float = 30.0, **fields: Any
+    ) -> tuple[Claimed, ...]:
         return (await self.store.apply(self.claim_op(holder, limit=limit, seconds=seconds, **fields))).claimed
 
     def claim_op(self, holder: str = "worker", *, limit: int = 100, seconds: float = 30.0, **fields: Any) -> Claim:
@@ -90,6 +93,23 @@ class Kit:
         await self.commit(await self.claim(session), answer)
         return receipt
 
+    async def together(self, *ops: Op[Any]) -> list[Any]:
+        """Apply `ops` in one batch; each answers with its result or its error."""
+        answers: list[Any] = [None] * len(ops)
+
+        async def one(n: int, op: Op[Any]) -> None:
+            try:
+                answers[n] = await self.store.apply(op)
+            except CallboardError as refusal:
+                answers[n] = refusal
+
+        batches = self.store.statistics()["batches"]
+        async with trio.open_nursery() as nursery:
+            for n, op in enumerate(ops):
+                nursery.start_soon(one, n, op)
+        assert self.store.statistics()["batches"] == batches + 1
+        return answers
+
     async def message(self, id: str) -> MessageView:
         return await self.store.reads.message(self.scope, id)
 
@@ -115,12 +135,28 @@ class Kit:
             assert not sessions.has_more
             assert not messages.has_more
             seen[f"{scope}"] = (sessions.items, messages.items)
-            for id in (*(session.id for session in sessions.items), *gone):
-                transcript = await reads.transcript(scope, id)
-                seen[id] = transcript, await reads.events(scope, id), await reads.stop_of(scope, id)
+            for session in (*(session.id for session in sessions.items), *gone):
+                transcript = await reads.transcript(scope, session)
+                seen[session] = transcript, await reads.events(scope, session), await reads.stop_of(scope, session)
             for message in messages.items:
                 seen[message.id] = await reads.attempts(scope, message.id), await reads.steps(scope, message.id)
         return seen
+
+
+@asynccontextmanager
+async def _running(database: str, folder: Path) -> AsyncIterator[Store]:
+    urls = {"memory": "sqlite:///:memory:", "file": f"sqlite:///{folder}/store.db"}
+    async with open_store(urls[database]) as opened, trio.open_nursery() as nursery:
+        await nursery.start(opened.run)
+        yield opened
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture(params=["file"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """A running store on each database of the suite. In memory, which differs in who reads, only what asks for it by name is run."""
+    async with _running(request.param, tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -134,14 +170,11 @@ Reopen = Callable[[], AbstractAsyncContextManager[Kit]]
 @pytest.fixture(params=["file"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Reopen:
     """Opens one and the same database anew at each call: what is committed must be there again."""
-    url = f"sqlite:///{tmp_path}/lasting.db"
 
     @asynccontextmanager
     async def opening() -> AsyncIterator[Kit]:
-        async with open_store(url) as opened, trio.open_nursery() as nursery:
-            await nursery.start(opened.run)
+        async with _running(request.param, tmp_path) as opened:
             yield Kit(opened)
-            nursery.cancel_scope.cancel()
 
     return opening
 
@@ -150,19 +183,3 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Reopen:
 def other_scopes() -> tuple[Scope, Scope]:
     """A second project of the same tenant, and a project of the same name of a second tenant."""
     return Scope("default", "other"), Scope("other", "default")
-
-
-@pytest.fixture
-def without_times() -> Callable[[Any], Any]:
-    """Strips what only tells when a lease ends, for ops whose repeat may move that."""
-
-    def strip(value: Any) -> Any:
-        if isinstance(value, MessageView):
-            return attrs.evolve(value, lease_until=None)
-        if isinstance(value, dict):
-            return {key: strip(item) for key, item in value.items() if key != "due"}  # pyright: ignore[reportUnknownVariableType]
-        if isinstance(value, (tuple, list)):
-            return [strip(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-        return value
-
-    return strip

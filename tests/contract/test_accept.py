@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 import trio
+
 from callboard.storage.model.addresses import Scope, Sender, session_address
 from callboard.storage.model.errors import AmbiguousId, MessageConflict, NotFound, UnknownTarget
 from callboard.storage.model.messages import LOCAL, PEER, Kind

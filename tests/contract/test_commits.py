@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from callboard.storage.model.errors import IllegalMove, LeaseLost, Rejected
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.sessions import ChildState
@@ -14,6 +15,8 @@ from callboard.storage.ops.deliveries import End
 
 if TYPE_CHECKING:
     from conftest import Kit
+
+pytestmark = pytest.mark.parametrize("store", ["memory", "file"], indirect=True)
 
 
 @pytest.mark.spec("INB-8")
@@ -137,7 +140,7 @@ async def test_a_commit_of_an_older_epoch_is_not_taken_for_a_repeat(kit: Kit) ->
 async def test_a_turn_ends_once_at_an_epoch(kit: Kit, first: str) -> None:
     """Whatever end comes second is answered by what happened, or refused; it never happens as well."""
     session = await kit.open()
-    receipt = await kit.post(session)
+    await kit.post(session)
     claimed = await kit.claim(session)
     ends: dict[str, CommitTurn | Retry | Fail | HandBack] = {
         "commit": kit.commit_op(claimed),

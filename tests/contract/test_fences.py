@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
+
 from callboard.storage import ops
-from callboard.storage.model.errors import LeaseLost
 from callboard.storage.model.addresses import session_address
+from callboard.storage.model.errors import LeaseLost
 from callboard.storage.model.states import Outcome, Reason
 from callboard.storage.model.turns import Lease, StepKind
 from callboard.storage.ops import Absorb, CommitTurn, DeleteSession, EmitTokens, Fail, HandBack, Op, RecordStep, Retry
@@ -18,9 +19,10 @@ from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
 
 if TYPE_CHECKING:
+    from conftest import Kit
+
     from callboard.storage.model.sessions import Session
     from callboard.storage.model.turns import Claimed
-    from conftest import Kit
 
 Writes = Callable[["Kit", "Session", Lease], Op[Any]]
 

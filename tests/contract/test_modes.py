@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from callboard.storage.model.ids import turn_id
 from callboard.storage.model.messages import WAKE, Kind, Wake
 from callboard.storage.model.states import Outcome, Reason, Status
 from callboard.storage.ops import Absorb, Cancel, Fail, HandBack, Retry
@@ -85,9 +87,11 @@ async def test_a_running_turn_absorbs_what_steers_and_nothing_else(kit: Kit, kin
     assert taken["steered"] is True
     view = await kit.message(receipt.id)
     assert (view.status, view.lease_holder) == (Status.PROCESSING, "worker")
+    assert view.turn_id == turn_id(claimed.head.id)
     assert view.stages["surfaced"] >= view.stages["accepted"]
     await kit.commit(claimed, also=(taken["row"],))
-    assert (await kit.message(receipt.id)).status is Status.DELIVERED
+    view = await kit.message(receipt.id)
+    assert (view.status, view.turn_id) == (Status.DELIVERED, turn_id(claimed.head.id))
     assert await kit.claims() == ()
 
 
@@ -175,6 +179,20 @@ async def test_an_absorbed_row_that_is_cancelled_between_two_attempts_does_not_c
     await kit.commit(again)
     assert (await kit.message(steered.id)).reason is Reason.CANCELLED
     assert await kit.claims() == ()
+
+
+async def test_what_a_cancelled_head_had_taken_in_is_free_again(kit: Kit) -> None:
+    session = await kit.open()
+    head = await kit.post(session, "head")
+    claimed = await kit.claim(session)
+    steered = await kit.post(session, "steered")
+    await kit.store.apply(Absorb(claimed.lease, "steer:0", 0))
+    await kit.store.apply(HandBack(claimed.lease, "shutdown"))
+    assert (await kit.message(steered.id)).turn_id == turn_id(head.id)
+    await kit.store.apply(Cancel(kit.scope, head.id))
+    assert (await kit.message(steered.id)).turn_id == turn_id(steered.id)
+    again = await kit.claim(session)
+    assert (again.head.id, again.head.steered, again.carried) == (steered.id, False, ())
 
 
 @pytest.mark.spec("INB-10")

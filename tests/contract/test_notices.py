@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from callboard.storage.model.addresses import Sender, session_address
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.sessions import SessionKind
@@ -12,9 +13,10 @@ from callboard.storage.model.states import Outcome, Reason, Status
 from callboard.storage.ops import Cancel, DeleteSession, Fail, RequestStop, Retry
 
 if TYPE_CHECKING:
+    from conftest import Kit
+
     from callboard.storage.model.messages import Receipt
     from callboard.storage.model.sessions import Session
-    from conftest import Kit
 
 REASONS = {
     "cancel": Reason.CANCELLED,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
+
 from callboard.storage.model.addresses import Scope
 from callboard.storage.model.errors import IllegalMove, InvalidField, LeaseLost, NotFound, UnknownTarget
 from callboard.storage.model.messages import PEER, Kind
@@ -13,10 +14,11 @@ from callboard.storage.model.states import MOVES, Outcome, Reason, Status
 from callboard.storage.ops import Cancel, DeleteSession, Fail, HandBack, Op, Requeue, Retry
 
 if TYPE_CHECKING:
+    from conftest import Kit
+
     from callboard.storage.model.messages import Receipt
     from callboard.storage.model.sessions import Session
     from callboard.storage.model.turns import Claimed
-    from conftest import Kit
 
 
 @pytest.mark.spec("INB-12")
@@ -55,7 +57,14 @@ async def test_the_list_comes_page_by_page_and_new_messages_do_not_shift_it(kit:
     third = await kit.store.reads.inbox(kit.scope, limit=2, cursor=second.next)
     assert [view.id for page in (first, second, third) for view in page.items] == sent[::-1]
     assert (first.has_more, second.has_more, third.has_more) == (True, True, False)
-    for wrong in ({"limit": 0}, {"limit": 201}, {"cursor": "-1"}, {"cursor": "x"}, {"cursor": "9" * 40}, {"cursor": "٣"}):
+    for wrong in (
+        {"limit": 0},
+        {"limit": 201},
+        {"cursor": "-1"},
+        {"cursor": "x"},
+        {"cursor": "9" * 40},
+        {"cursor": "٣"},
+    ):
         with pytest.raises(InvalidField) as caught:
             await kit.store.reads.inbox(kit.scope, **wrong)
         assert caught.value.path == next(iter(wrong))
@@ -106,8 +115,8 @@ async def test_what_is_unknown_cannot_be_changed(kit: Kit, other_scopes: tuple[S
     theirs = await kit.post(elsewhere)
     gone = await kit.post(session, message_id="m-1")
     await kit.store.apply(DeleteSession(kit.scope, session.id, kit.ann))
-    for id in (theirs.id, "msg_nowhere", "m-1"):
-        for op in (Cancel(kit.scope, id), Requeue(kit.scope, id)):
+    for unknown in (theirs.id, "msg_nowhere", "m-1"):
+        for op in (Cancel(kit.scope, unknown), Requeue(kit.scope, unknown)):
             with pytest.raises(NotFound):
                 await kit.store.apply(op)
     with pytest.raises(UnknownTarget):

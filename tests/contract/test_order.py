@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import pytest
 import trio
+
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Reason, Status
 from callboard.storage.ops import Cancel, Fail, HandBack, Renew, Retry

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 import pytest
+
 from callboard.storage.model.addresses import session_address
 from callboard.storage.model.errors import Inactive, UnknownTarget
 from callboard.storage.model.ids import turn_id
@@ -16,8 +17,9 @@ from callboard.storage.ops import Cancel, Fail, HandBack, Renew, RequestStop, Re
 from callboard.storage.ops.upkeep import Stopping
 
 if TYPE_CHECKING:
-    from callboard.storage.model.sessions import Session
     from conftest import Kit
+
+    from callboard.storage.model.sessions import Session
 
 
 def stop(kit: Kit, session: Session, grace: float = 10.0, *, drop_queued: bool = False) -> RequestStop:

@@ -7,16 +7,13 @@ import struct
 
 import pytest
 import trio
-import trio.testing
-from hypothesis import given
-from hypothesis import strategies as st
 from trio_websocket import WebSocketConnection, WebSocketRequest
 from wsproto.frame_protocol import FrameDecoder
 
 from callboard.actors.edges.frames import FrameStream, encode_text_frame
 from callboard.actors.edges.limits import Limits
-from callboard.actors.edges.messages import MessageMeter
-from callboard.tests.flows.front_kit import BINARY, CLOSE, PING, PONG, TEXT, client_frame, serving
+from callboard.tests.flows.front_kit import serving
+from callboard.tests.flows.raw_client import BINARY, CLOSE, PING, PONG, TEXT, client_frame
 
 SLOW = Limits(send_seconds=5, close_seconds=0.3, grace_seconds=0.3, linger_seconds=0.1)
 
@@ -178,8 +175,7 @@ async def test_a_client_that_does_not_read_is_cut(way: str) -> None:
         started = trio.current_time()
         if way == "send_frame":
             with pytest.raises(trio.BrokenResourceError):
-                while True:
-                    await handler.stream.send_frame(frame)
+                await send_endlessly(handler.stream, frame)
         else:
             while handler.stream.try_send(frame):
                 pass
@@ -190,6 +186,11 @@ async def test_a_client_that_does_not_read_is_cut(way: str) -> None:
         assert not handler.stream.try_send(frame)
         with pytest.raises(trio.ClosedResourceError):
             await handler.stream.send_frame(frame)
+
+
+async def send_endlessly(stream: FrameStream, frame: bytes) -> None:
+    while True:
+        await stream.send_frame(frame)
 
 
 async def test_nothing_follows_a_close_frame() -> None:
@@ -217,35 +218,3 @@ async def test_protocol_errors_are_told_with_their_code() -> None:
             await client.upgrade()
             await client.send(data)
             assert await client.closing_code() == code
-
-
-FRAMES = st.tuples(st.sampled_from([0, TEXT, BINARY, PING, PONG, CLOSE]), st.booleans(), st.integers(0, 300))
-
-
-@given(st.lists(FRAMES, max_size=12), st.data())
-def test_the_meter_lets_pass_what_is_before_the_first_excess(
-    frames: list[tuple[int, bool, int]], data: st.DataObject
-) -> None:
-    limit = 400
-    wire, message, expected = b"", 0, None
-    for opcode, fin, size in frames:
-        if opcode in (0, TEXT, BINARY):
-            message = size + (message if opcode == 0 else 0)
-            if message > limit and expected is None:
-                expected = len(wire)
-        else:
-            size, fin = min(size, 125), True
-        wire += client_frame(opcode, bytes(size), fin=fin)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=8)))
-    meter = MessageMeter(limit)
-    passed = 0
-    for start, end in zip([0, *cuts], [*cuts, len(wire)], strict=True):
-        admitted = meter.admit(wire[start:end])
-        passed += admitted
-        if meter.exceeded:
-            break
-        assert admitted == end - start
-    assert meter.exceeded == (expected is not None)
-    if expected is not None:
-        # A header that was cut by the end of a read has passed in part; no byte of payload has.
-        assert expected <= passed < expected + 14

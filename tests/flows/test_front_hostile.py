@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from callboard.actors.edges.limits import Limits
-from callboard.tests.flows.front_kit import KEY, client_frame, descriptors, get, handshake, post, serving
+from callboard.tests.flows.front_kit import descriptors, serving
+from callboard.tests.flows.raw_client import KEY, client_frame, get, handshake, post
 
 LIMITS = Limits(
     head_seconds=0.3, body_seconds=0.3, idle_seconds=0.5, linger_seconds=0.1, close_seconds=0.2, grace_seconds=0.3

@@ -6,11 +6,11 @@ import json
 
 import pytest
 import trio
-import trio.testing
 from starlette.types import Receive, Scope, Send
 
 from callboard.actors.edges.limits import Limits
-from callboard.tests.flows.front_kit import Answer, Client, get, post, serving
+from callboard.tests.flows.front_kit import serving
+from callboard.tests.flows.raw_client import Answer, Client, get, post
 
 pytestmark = pytest.mark.spec("RT-14")
 

@@ -21,7 +21,8 @@ from callboard.actors.edges.listeners import (
     open_listeners,
     tls_context,
 )
-from callboard.tests.flows.front_kit import get, serving
+from callboard.tests.flows.front_kit import serving
+from callboard.tests.flows.raw_client import get
 
 
 def have_ipv6() -> bool:

@@ -11,7 +11,8 @@ import trio
 import trio.testing
 from starlette.types import Receive, Scope, Send
 
-from callboard.tests.flows.front_kit import echo_app, get, post, serving
+from callboard.tests.flows.front_kit import echo_app, serving
+from callboard.tests.flows.raw_client import get, post
 
 
 async def test_request_and_response() -> None:

@@ -23,7 +23,8 @@ from websockets.sync.client import connect
 from callboard.actors.edges.frames import FrameStream, encode_text_frame
 from callboard.actors.edges.limits import Limits
 from callboard.actors.edges.listeners import tls_context
-from callboard.tests.flows.front_kit import CLOSE, PING, PONG, TEXT, Client, Front, client_frame, get, serving
+from callboard.tests.flows.front_kit import Front, serving
+from callboard.tests.flows.raw_client import CLOSE, PING, PONG, TEXT, Client, client_frame, get
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def server_context(authority: trustme.CA, tmp_path: Path) -> ssl.SSLContext:
 @pytest.fixture
 def client_context(authority: trustme.CA) -> ssl.SSLContext:
     context = ssl.create_default_context()
-    authority.configure_trust(context)
+    context.load_verify_locations(cadata=authority.cert_pem.bytes().decode())
     return context
 
 
@@ -149,22 +150,22 @@ async def test_a_stop_ends_what_waits_in_any_state(
     server_context: ssl.SSLContext, client_context: ssl.SSLContext
 ) -> None:
     limits = Limits(grace_seconds=2, close_seconds=0.3, linger_seconds=0.2)
-    async with serving(tls=server_context, limits=limits) as front:
-        async with (
-            await front.connect() as shaking,
-            connected(front, client_context) as idle,
-            connected(front, client_context) as live,
-        ):
-            await live.upgrade()
-            await idle.send(get())
-            await idle.answer()
-            await trio.testing.wait_all_tasks_blocked()
-            started = trio.current_time()
-            front.stop.set()
-            assert await live.closing_code() == 1001
-            assert await idle.rest() == await shaking.rest() == b""
-            await front.stopped.wait()
-            assert trio.current_time() - started < 1.5
+    async with (
+        serving(tls=server_context, limits=limits) as front,
+        await front.connect() as shaking,
+        connected(front, client_context) as idle,
+        connected(front, client_context) as live,
+    ):
+        await live.upgrade()
+        await idle.send(get())
+        await idle.answer()
+        await trio.testing.wait_all_tasks_blocked()
+        started = trio.current_time()
+        front.stop.set()
+        assert await live.closing_code() == 1001
+        assert await idle.rest() == await shaking.rest() == b""
+        await front.stopped.wait()
+        assert trio.current_time() - started < 1.5
 
 
 async def test_a_client_that_does_not_read_is_cut(

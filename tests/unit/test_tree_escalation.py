@@ -152,7 +152,5 @@ async def test_a_group_of_exceptions_is_one_abnormal_exit() -> None:
         await again.wait()
     exits = [event for event in events if isinstance(event, Exited)]
     assert [event.exit for event in exits] == [Exit.ABNORMAL, Exit.SHUTDOWN]
-    error = exits[0].error
-    assert isinstance(error, ExceptionGroup)
-    assert len(error.exceptions) == 3
+    assert "3 sub-exceptions" in str(exits[0].error)
     assert sum(isinstance(event, Restarting) for event in events) == 1

@@ -82,6 +82,15 @@ def test_a_start_that_takes_a_task_status_reports_its_start() -> None:
     assert not ChildSpec("child", plain).reports_start
 
 
+def test_a_start_whose_parameters_nobody_can_tell_is_called_without_any() -> None:
+    class Opaque:
+        __signature__ = "unknown"
+
+        async def __call__(self) -> None: ...
+
+    assert not ChildSpec("child", Opaque()).reports_start
+
+
 @pytest.mark.spec("RT-2")
 def test_a_supervisor_refuses_children_that_cannot_be_told_apart() -> None:
     with pytest.raises(SpecError, match="two children are named 'a'") as caught:

@@ -17,10 +17,6 @@ UPDATE mailbox SET last_event = ?, block = ?, updated_at = ? WHERE id = ?
 -- A step as it was recorded.
 SELECT key, kind, ordinal, done, data, result FROM step WHERE message = ? AND key = ?
 
--- name: steps_of_turn
--- The step log of a turn, in order.
-SELECT key, kind, ordinal, done, data, result FROM step WHERE message = ? ORDER BY ordinal, id
-
 -- name: step_put
 -- Record a step, or its result; a done step is never written over.
 INSERT INTO step (scope, mailbox, message, key, kind, ordinal, done, data, result, at)

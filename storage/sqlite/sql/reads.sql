@@ -25,7 +25,7 @@ SELECT s.id, c.tenant, c.project, s.kind, s.agent, s.path, s.title, s.parent, s.
 FROM session AS s JOIN mailbox AS m ON m.id = s.mailbox JOIN scope AS c ON c.id = s.scope
 WHERE c.tenant = :tenant AND c.project = :project AND s.deleted_at IS NULL AND s.kind <> 'internal'
     AND (:path IS NULL OR s.path = :path)
-    AND (:active = 0 OR busy)
+    AND (:active = 0 OR busy) AND (:idle = 0 OR NOT busy)
     AND (:updated IS NULL OR m.updated_at < :updated OR (m.updated_at = :updated AND s.id < :id))
 ORDER BY m.updated_at DESC, s.id DESC LIMIT :limit
 
@@ -57,7 +57,9 @@ SELECT h.uid, h.message_id, coalesce(s.id, m.recipient), h.sender, h.sender_kind
     h.takeovers, h.available_at, h.updated_at, t.content, h.chain, h.hops, h.transport, h.destination_peer, h.payload,
     h.last_error, h.reply_to, h.requeued_from, h.principal,
     CASE WHEN h.status = 'processing' THEN m.holder END, CASE WHEN h.status = 'processing' THEN m.due END,
-    CASE WHEN h.status = 'processing' THEN m.epoch END, h.id
+    CASE WHEN h.status = 'processing' THEN m.epoch END, h.id,
+    coalesce((SELECT k.turn FROM marker AS k WHERE k.mailbox = h.mailbox AND k.message = h.id),
+        (SELECT 'turn_' || substr(a.uid, 5) FROM message AS a WHERE a.id = h.absorbed_by))
 FROM scope AS c JOIN message AS h ON h.scope = c.id JOIN mailbox AS m ON m.id = h.mailbox
 LEFT JOIN session AS s ON s.mailbox = m.id LEFT JOIN entry AS t ON t.mailbox = h.mailbox AND t.seq = h.seq
 WHERE c.tenant = :tenant AND c.project = :project AND (h.uid = :id OR h.message_id = :id) AND coalesce(s.kind, '') <> 'internal'
@@ -70,7 +72,9 @@ SELECT h.uid, h.message_id, coalesce(s.id, m.recipient), h.sender, h.sender_kind
     h.takeovers, h.available_at, h.updated_at, t.content, h.chain, h.hops, h.transport, h.destination_peer, h.payload,
     h.last_error, h.reply_to, h.requeued_from, h.principal,
     CASE WHEN h.status = 'processing' THEN m.holder END, CASE WHEN h.status = 'processing' THEN m.due END,
-    CASE WHEN h.status = 'processing' THEN m.epoch END, h.id
+    CASE WHEN h.status = 'processing' THEN m.epoch END, h.id,
+    coalesce((SELECT k.turn FROM marker AS k WHERE k.mailbox = h.mailbox AND k.message = h.id),
+        (SELECT 'turn_' || substr(a.uid, 5) FROM message AS a WHERE a.id = h.absorbed_by))
 FROM scope AS c JOIN message AS h ON h.scope = c.id JOIN mailbox AS m ON m.id = h.mailbox
 LEFT JOIN session AS s ON s.mailbox = m.id LEFT JOIN entry AS t ON t.mailbox = h.mailbox AND t.seq = h.seq
 WHERE c.tenant = :tenant AND c.project = :project AND coalesce(s.kind, '') <> 'internal'
@@ -92,6 +96,12 @@ FROM scope AS c JOIN session AS s ON s.scope = c.id JOIN event AS e ON e.mailbox
 LEFT JOIN entry AS t ON t.mailbox = e.mailbox AND t.seq = e.seq
 WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND e.n > :after
 ORDER BY e.n LIMIT :limit
+
+-- name: turn_events_after
+-- Whether a turn has an event above a cursor.
+SELECT e.n FROM scope AS c JOIN session AS s ON s.scope = c.id JOIN event AS e ON e.mailbox = s.mailbox
+WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND e.turn = :turn AND e.n > :after
+ORDER BY e.n LIMIT 1
 
 -- name: event_counters
 -- The prune floor and the newest event of a session.

@@ -67,6 +67,10 @@ UPDATE mailbox SET stop_at = ?, stop_grace = ?, updated_at = ? WHERE id = ? AND 
 -- The turn that a stop waited for will not run again.
 UPDATE mailbox SET stop_at = NULL, stop_grace = NULL WHERE id = ? AND head IS NULL
 
+-- name: absorbed_forget
+-- What a turn had taken in that will not run again is a message like any other.
+UPDATE message SET absorbed_by = NULL WHERE mailbox = ? AND status IN ('pending', 'processing') AND absorbed_by = ?
+
 -- name: stuck_clear
 -- A stuck task of this process has ended.
 UPDATE mailbox SET stuck = NULL WHERE id = ? AND stuck = ?
@@ -82,6 +86,10 @@ INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET valu
 -- name: events_to_prune
 -- Old events in the order they were written, from where the last pruning stopped.
 SELECT id, mailbox, n, kind FROM event WHERE id > ? AND at < ? ORDER BY id LIMIT ?
+
+-- name: event_last
+-- The newest event that is left at or before a place.
+SELECT coalesce(max(id), 0) FROM event WHERE id <= ?
 
 -- name: event_delete
 -- Forget one event.

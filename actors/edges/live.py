@@ -1,0 +1,212 @@
+"""The websocket `/v1/live`: many sessions over one connection, each followed by cursor.
+
+Lives here: the handshake, a client's commands in the order they came, the end of a connection. Not here: pushing events
+(subscriptions), frames on the wire (frames), the front's own limits.
+
+Invariant: nothing exists only on a socket (EVT-2). Whatever fails here ends this connection and stops no turn; a client that comes back
+with its cursors has missed nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import trio
+import trio_websocket
+
+from ...storage.model.errors import CallboardError, InvalidField, NotFound, bounded
+from ...storage.model.ids import check_client_id
+from ...storage.wire import parse_object
+from .auth import Principal, check_origin
+from .commands import (
+    AlreadySubscribed,
+    BinaryFrame,
+    Command,
+    NotSubscribed,
+    Send,
+    Stop,
+    Subscribe,
+    TooManySubscriptions,
+    Unsubscribe,
+    command_from,
+    subject_of,
+)
+from .edge import Edge
+from .errors import error_response
+from .frames import FrameStream, encode_text_frame
+from .subscriptions import Batches, Subscription
+from .views import dump, receipt_view
+
+log: Final = logging.getLogger("callboard.live")
+PATH: Final = "/v1/live"
+SUBPROTOCOL: Final = "callboard.v1"
+SUBSCRIPTIONS_MOST: Final = 64
+_TOO_SLOW: Final = (1013, "too slow, resume by cursor")
+_MUTE: Final = (1011, "no answer to a ping")
+
+
+class Live:
+    """All websockets of one front: what `Server` calls for each."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self._batches = Batches()
+
+    async def __call__(self, request: trio_websocket.WebSocketRequest, stream: FrameStream) -> None:
+        try:
+            principal = self._admit(request, stream)
+        except CallboardError as refusal:
+            answer = error_response(refusal)
+            headers = [field for field in answer.raw_headers if field[0] != b"content-length"]
+            await request.reject(answer.status_code, extra_headers=headers, body=bytes(answer.body))
+            return
+        chosen = SUBPROTOCOL if request.proposed_subprotocols else None
+        websocket = await request.accept(subprotocol=chosen)
+        await Conversation(self._edge, principal, self._batches, stream, websocket).run()
+
+    def _admit(self, request: trio_websocket.WebSocketRequest, stream: FrameStream) -> Principal:
+        """Who opens this websocket. Raises what it is refused with."""
+        headers = [*request.headers, (b"host", stream.host.encode("ascii"))]
+        principal = self._edge.auth.principal(headers)
+        check_origin(headers, self._edge.hosts)
+        path, _, query = request.path.partition("?")
+        if path != PATH:
+            raise NotFound("there is no such address here")
+        client: str | None = None
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            if name != "client":
+                raise InvalidField("is not a parameter of this address", path=name)
+            if client is not None:
+                raise InvalidField("may be given once", path=name)
+            client = check_client_id(value)
+        if request.proposed_subprotocols and SUBPROTOCOL not in request.proposed_subprotocols:
+            raise InvalidField(f"must offer {SUBPROTOCOL}", path="Sec-WebSocket-Protocol")
+        return principal
+
+
+class Conversation:
+    """One websocket from its acceptance to its end."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        principal: Principal,
+        batches: Batches,
+        stream: FrameStream,
+        websocket: trio_websocket.WebSocketConnection,
+    ) -> None:
+        self._edge = edge
+        self._principal = principal
+        self._batches = batches
+        self._stream = stream
+        self._websocket = websocket
+        self._subscriptions: dict[str, Subscription] = {}
+        self._closing: tuple[int, str] | None = None
+
+    async def run(self) -> None:
+        """Serve the client until it leaves, or must."""
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._keep_alive)
+            try:
+                while True:
+                    await self._hear(await self._websocket.get_message())
+            except trio_websocket.ConnectionClosed:
+                self._nursery.cancel_scope.cancel()
+            finally:
+                # Before the nursery closes: a tail that pushes later would find no place for the task that catches up.
+                for subscription in self._subscriptions.values():
+                    subscription.leave()
+        if self._closing is not None:
+            log.info("a websocket is closed: %s", self._closing[1])
+            with trio.move_on_after(self._edge.pace.close):
+                await self._websocket.aclose(*self._closing)
+
+    async def _hear(self, message: str | bytes) -> None:
+        """Carry out one frame. What is refused is answered with an error frame, and the connection goes on."""
+        subject: dict[str, str] = {}
+        try:
+            if isinstance(message, bytes):
+                raise BinaryFrame("frames must be text")
+            frame = parse_object(message)
+            subject = subject_of(frame)
+            await self._obey(command_from(frame))
+        except CallboardError as error:
+            await self._say(_error(error, subject))
+
+    async def _obey(self, command: Command) -> None:
+        desk, scope = self._edge.desk, self._principal.scope
+        match command:
+            case Subscribe():
+                await self._subscribe(command)
+            case Unsubscribe(session):
+                if session not in self._subscriptions:
+                    raise NotSubscribed("this connection does not follow that session", path="session")
+                self._subscriptions.pop(session).leave()
+            case Send(session, content, message_id):
+                sender = self._principal.sender
+                receipt = await desk.send(scope, session, content, sender, message_id=message_id)
+                await self._say({"type": "accepted", "session": session, **receipt_view(receipt)})
+            case Stop(session):
+                await desk.stop(scope, session)
+                await self._say({"type": "stopping", "session": session})
+
+    async def _subscribe(self, command: Subscribe) -> None:
+        session = command.session
+        if session in self._subscriptions:
+            raise AlreadySubscribed("this connection follows that session", path="session")
+        if len(self._subscriptions) >= SUBSCRIPTIONS_MOST:
+            raise TooManySubscriptions(f"{SUBSCRIPTIONS_MOST} subscriptions a connection are allowed")
+        scope = self._principal.scope
+        page = await self._edge.desk.store.reads.events(scope, session, after=command.after)
+        await self._say({"type": "subscribed", "session": session, "newest": page.newest})
+        subscription = self._subscriptions[session] = Subscription(
+            self._edge.desk,
+            scope,
+            session,
+            command.after,
+            self._batches,
+            self._stream,
+            self._nursery,
+            self._deliver,
+            self._drop,
+        )
+        subscription.start(page)
+
+    async def _drop(self, subscription: Subscription, error: CallboardError) -> None:
+        """A session can't be followed any more: it was deleted, or the store is down."""
+        if self._subscriptions.get(subscription.session) is subscription:
+            del self._subscriptions[subscription.session]
+        await self._say(_error(error, {"session": subscription.session}))
+
+    async def _say(self, frame: dict[str, Any]) -> None:
+        await self._deliver(encode_text_frame(dump(frame)))
+
+    async def _deliver(self, frames: bytes) -> None:
+        """Write whole frames, at once if that can be, else within the time limit; past it this connection ends."""
+        if self._stream.try_send(frames):
+            await trio.lowlevel.checkpoint()
+            return
+        with trio.move_on_after(self._edge.pace.slow) as waiting:
+            await self._stream.send_frame(frames)
+        if waiting.cancelled_caught:
+            await self._end(_TOO_SLOW)
+
+    async def _keep_alive(self) -> None:
+        """Ping; end the connection of a client that does not answer in time."""
+        while True:
+            await trio.sleep(self._edge.pace.ping)
+            with trio.move_on_after(self._edge.pace.ping) as waiting:
+                await self._websocket.ping()
+            if waiting.cancelled_caught:
+                await self._end(_MUTE)
+
+    async def _end(self, closing: tuple[int, str]) -> None:
+        self._closing = self._closing or closing
+        self._nursery.cancel_scope.cancel()
+        await trio.lowlevel.checkpoint()
+
+
+def _error(error: CallboardError, subject: dict[str, str]) -> dict[str, Any]:
+    return {"type": "error", "code": error.code, "message": bounded(str(error)), **subject}

@@ -1,0 +1,136 @@
+"""The HTTP front as part of the tree: connections, then the server that starts them.
+
+Lives here: wiring edges to a runtime, listening again on the same port after a restart. Not here: the edges themselves, settings and files.
+
+Invariant: connections stop after the server that accepts them, and before the store that they read.
+"""
+
+from __future__ import annotations
+
+import ssl
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from ..actors.edges.app import make_app
+from ..actors.edges.auth import Auth, Principal
+from ..actors.edges.edge import Edge, Pace
+from ..actors.edges.limits import Limits
+from ..actors.edges.listeners import Endpoint, open_listeners
+from ..actors.edges.live import Live
+from ..actors.edges.server import Server
+from .runtime import OPERATOR, Runtime
+from .tree import Child, ChildSpec, DynamicSupervisor
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 (compared with, not bound)
+
+
+@attrs.frozen(kw_only=True)
+class FrontSettings:
+    """What a front needs to be told. `port` 0: the system chooses. `allowed_hosts`: names besides those of the loopback and `host`."""
+
+    token: str = attrs.field(repr=False)
+    """The operator's bearer token."""
+    host: str = "127.0.0.1"
+    port: int = 8420
+    allowed_hosts: tuple[str, ...] = ()
+    tls: ssl.SSLContext | None = None
+    limits: Limits = attrs.field(factory=Limits)
+    pace: Pace = attrs.field(factory=Pace)
+
+
+class Front:
+    """`open_runtime(…, extra=front)` serves HTTP; inside its block `url` says where. One front belongs to one runtime.
+
+    An address that can't be listened on raises `RuntimeFailed` there, with `AddressInUse` or `CannotListen` in its chain of causes.
+    """
+
+    def __init__(self, settings: FrontSettings) -> None:
+        self._settings = settings
+        self._port = settings.port
+        self._endpoints: list[Endpoint] = []
+        self.listening = trio.Event()
+        """Set once `url` is known."""
+
+    def __call__(self, runtime: Runtime) -> list[ChildSpec]:
+        """The children of a runtime's tree that are this front."""
+        limits = self._settings.limits
+        connections = DynamicSupervisor(
+            "connections",
+            max_children=limits.connections + limits.refusals,
+            grace_seconds=limits.close_seconds,
+        )
+        serve = partial(self._serve, runtime, connections)
+        # The server gives requests in flight its own grace; the second more is for the sockets it cuts then.
+        return [
+            connections.spec(),
+            ChildSpec("front", serve, grace_seconds=limits.grace_seconds + 2.0, cooperative=True),
+        ]
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """All addresses that are listened on; empty before `listening`."""
+        return tuple(self._endpoints)
+
+    @property
+    def url(self) -> str:
+        """`http://127.0.0.1:8420`: the first address, as a client of this machine may use it. Raises `RuntimeError` before `listening`."""
+        if not self._endpoints:
+            raise RuntimeError("the front does not listen yet")
+        first = self._endpoints[0]
+        if first.host not in EVERYWHERE:
+            return first.url
+        return attrs.evolve(first, host="127.0.0.1" if first.host == EVERYWHERE[0] else "::1").url
+
+    async def _serve(
+        self,
+        runtime: Runtime,
+        connections: DynamicSupervisor,
+        *,
+        child: Child,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        settings = self._settings
+        names = frozenset(name.lower().strip("[]") for name in settings.allowed_hosts)
+        own = () if settings.host in EVERYWHERE else (settings.host,)
+        edge = Edge(
+            desk=runtime.desk,
+            tree=runtime,
+            auth=Auth(settings.token, Principal(OPERATOR, runtime.scope)),
+            hosts=names,
+            taking=lambda: runtime.dispatcher.taking,
+            pace=settings.pace,
+        )
+        server = Server(
+            make_app(edge),
+            Live(edge),
+            spawn=connections,
+            limits=settings.limits,
+            state={"stopping": child.stopping},
+            tls=settings.tls,
+            allowed_hosts={*LOOPBACK, *own, *names},
+        )
+        listeners = await open_listeners(settings.host, self._port)
+        await server.serve(listeners, stop=child.stopping, task_status=_Listening(self, task_status))
+
+    def listens(self, endpoints: list[Endpoint]) -> None:
+        """The server accepts connections on `endpoints`; after a restart it must be the same port again."""
+        self._endpoints = endpoints
+        self._port = endpoints[0].port
+        self.listening.set()
+
+
+@attrs.frozen
+class _Listening(trio.TaskStatus[list[Endpoint]]):
+    """Notes the addresses before the tree counts the child as started."""
+
+    front: Front
+    outer: trio.TaskStatus[None]
+
+    def started(self, value: list[Endpoint] | None = None) -> None:
+        assert value is not None
+        self.front.listens(value)
+        self.outer.started()

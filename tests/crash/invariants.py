@@ -1,0 +1,129 @@
+"""What must hold of the rows of a store once all work is done, however often its processes were killed.
+
+Here: one function that asks the file itself. Not here: what a single test expects beyond that. Each line of the result is a violation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from typing import Any
+
+from callboard.tests.crash.kit import Rows
+
+TERMINAL = ("turn.completed", "turn.failed", "turn.stopped")
+
+
+def check(rows: Rows) -> None:
+    """Fail with all that is wrong with a store in which nothing is left to do."""
+    wrong = [*_file(rows), *_mailboxes(rows), *_messages(rows), *_turns(rows), *_order(rows), *_children(rows)]
+    assert not wrong, "\n".join(wrong[:40])
+
+
+def _file(rows: Rows) -> list[str]:
+    found = rows.values("PRAGMA integrity_check")
+    wrong = [] if found == ["ok"] else [f"integrity: {line}" for line in found]
+    return wrong + [f"orphan: {tuple(row)}" for row in rows.all("PRAGMA foreign_key_check")]
+
+
+def _mailboxes(rows: Rows) -> list[str]:
+    """No lease left, nothing due, counters that count what is there."""
+    wrong: list[str] = []
+    for box in rows.all(
+        "SELECT m.*, (SELECT count(*) FROM event AS e WHERE e.mailbox = m.id) AS events,"
+        " (SELECT max(n) FROM event AS e WHERE e.mailbox = m.id) AS top,"
+        " (SELECT count(*) FROM entry AS e WHERE e.mailbox = m.id) AS entries,"
+        " (SELECT max(seq) FROM entry AS e WHERE e.mailbox = m.id) AS last FROM mailbox AS m"
+    ):
+        left = {name: box[name] for name in ("holder", "head", "due", "nonce", "stop_at", "stuck") if box[name] is not None}
+        if left or box["depth"] or box["taken"]:
+            wrong.append(f"{box['recipient']}: not at rest: {left}, depth {box['depth']}, taken {box['taken']}")
+        # Unique indexes forbid a number twice, so as many rows as the highest number means dense from 1.
+        if not box["events"] == (box["top"] or 0) == box["last_event"]:
+            wrong.append(f"{box['recipient']}: events {box['events']}, top {box['top']}, counter {box['last_event']}")
+        if not box["entries"] == (box["last"] or 0) == box["last_seq"]:
+            wrong.append(f"{box['recipient']}: entries {box['entries']}, top {box['last']}, counter {box['last_seq']}")
+    return wrong
+
+
+def _messages(rows: Rows) -> list[str]:
+    """Every message is final; delivered means one marker, failed means none; each has its own entry."""
+    markers = Counter(rows.values("SELECT message FROM marker"))
+    own = Counter(
+        rows.values(
+            "SELECT m.id FROM message AS m JOIN entry AS e ON e.mailbox = m.mailbox AND e.seq = m.seq"
+            " WHERE e.message = m.id AND e.role <> 'assistant'"
+        )
+    )
+    entries = Counter(rows.values("SELECT message FROM entry"))
+    wrong: list[str] = []
+    for row in rows.all("SELECT * FROM message"):
+        id, status = row["id"], row["status"]
+        answers = entries[id] - own[id]
+        name = f"{row['message_id'] or row['uid']} ({status} {row['outcome'] or row['reason']})"
+        if status not in ("delivered", "failed"):
+            wrong.append(f"{name}: not final")
+        if markers[id] != (status == "delivered"):
+            wrong.append(f"{name}: {markers[id]} markers")
+        if own[id] != 1 or answers > 1 or (status == "failed" and answers):
+            wrong.append(f"{name}: {own[id]} entries of its own, {answers} answers")
+    return wrong
+
+
+def _turns(rows: Rows) -> list[str]:
+    """Each turn has started once, its attempts are numbered and closed, it ends once and says nothing afterwards."""
+    events: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+    for turn, kind, data in rows.all("SELECT turn, kind, data FROM event WHERE turn IS NOT NULL ORDER BY mailbox, n"):
+        events[turn].append((kind, json.loads(data)))
+    answered = set(rows.values("SELECT message FROM entry WHERE role = 'assistant'"))
+    wrong: list[str] = []
+    for row in rows.all("SELECT m.*, k.turn, k.attempt FROM message AS m LEFT JOIN marker AS k ON k.message = m.id"):
+        turn = "turn_" + row["uid"].removeprefix("msg_")
+        mine = events.pop(turn, [])
+        if row["turn"] not in (None, turn):  # it was part of another message's turn
+            mine = [(kind, data) for kind, data in mine if kind in TERMINAL]
+            wrong += [f"{turn}: has an end although {row['turn']} consumed it"] if mine else []
+            continue
+        kinds = [kind for kind, _ in mine]
+        count = Counter(kinds)
+        ends = sum(count[kind] for kind in TERMINAL)
+        if ends != 1 or kinds[-1] not in TERMINAL:
+            wrong.append(f"{turn}: {ends} ends, last event {kinds[-1:]}")
+        attempts = [data["attempt"] for kind, data in mine if kind == "attempt.claimed"]
+        given_up = [data for kind, data in mine if kind == "attempt.relinquished"]
+        claims = row["claims"]
+        if attempts != list(range(1, claims + 1)) or count["turn.started"] != min(claims, 1):
+            wrong.append(f"{turn}: attempts {attempts}, claims {claims}, started {count['turn.started']}")
+        if [data["attempt"] for data in given_up] != attempts[: len(given_up)] or len(given_up) not in (claims - 1, claims):
+            wrong.append(f"{turn}: relinquished {[data['attempt'] for data in given_up]} of {attempts}")
+        if row["takeovers"] != sum(data["cause"] == "takeover" for data in given_up):
+            wrong.append(f"{turn}: {row['takeovers']} takeovers, relinquished {given_up}")
+        if row["status"] == "delivered" and row["attempt"] != claims:
+            wrong.append(f"{turn}: committed by attempt {row['attempt']} of {claims}")
+        if (row["outcome"] == "answered") != (row["id"] in answered) and row["outcome"] != "stopped":
+            wrong.append(f"{turn}: {row['outcome']}, but its answer says otherwise")
+    return wrong + [f"{turn}: events of no message" for turn in events]
+
+
+def _order(rows: Rows) -> list[str]:
+    """Answers stand in the order of what they answer (INB-6)."""
+    asked: dict[int, list[int]] = defaultdict(list)
+    for mailbox, seq in rows.all(
+        "SELECT e.mailbox, m.seq FROM entry AS e JOIN message AS m ON m.id = e.message"
+        " WHERE e.role = 'assistant' ORDER BY e.mailbox, e.seq"
+    ):
+        asked[mailbox].append(seq)
+    return [f"mailbox {box}: answered {seqs}" for box, seqs in asked.items() if seqs != sorted(seqs)]
+
+
+def _children(rows: Rows) -> list[str]:
+    """Every child has ended and its parent was told once."""
+    wrong: list[str] = []
+    for child, state, told in rows.all(
+        "SELECT s.id, s.child_state, (SELECT count(*) FROM message AS m JOIN session AS p ON p.mailbox = m.mailbox"
+        " WHERE p.id = s.parent AND m.kind = 'subagent_result' AND m.message_id = 'subagent-result-' || s.id)"
+        " FROM session AS s WHERE s.parent IS NOT NULL"
+    ):
+        if state == "running" or told != 1:
+            wrong.append(f"child {child}: {state}, its parent was told {told} times")
+    return wrong

@@ -1,0 +1,260 @@
+"""What the crash tests share: workers as real processes that are killed, and their rows.
+
+Here: starting, asking, hearing and killing workers (`Worker`, `Workers`), and reading a file (`Rows`). Not here: what must hold of the
+rows (`invariants`). Nothing sleeps: a test waits for a line that a worker has printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+Line = dict[str, Any]
+DEADLINE = 60.0
+"""Seconds within which a line must come; only a hanging worker ever needs them."""
+HERE = Path(__file__).resolve().parent
+LINKS = HERE.parents[1] / ".links"
+
+
+class Gone(Exception):
+    """The worker ended before it said what was waited for."""
+
+
+class Refused(Exception):
+    """A command was refused; `line` is the reply."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__(f"{line['error']}: {line['message']}")
+        self.line = line
+        self.code = line["error"]
+
+
+class Worker:
+    """One process. `said` are its lines so far, also those that a killed one had printed before."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process = process
+        self.pid = process.pid
+        self.said: list[Line] = []
+        self.ended = trio.Event()
+        self._stdin = trio.lowlevel.FdStream(os.dup(process.stdin.fileno()))
+        self._stdout = trio.lowlevel.FdStream(os.dup(process.stdout.fileno()))
+        self._numbers = 0
+        self._news = trio.Event()
+
+    async def pump(self) -> None:
+        """Read until the process has no stdout any more. Lines are whole: a killed worker's last one is printed or not."""
+        waiting = b""
+        async with self._stdin, self._stdout:
+            async for chunk in self._stdout:
+                *lines, waiting = (waiting + chunk).split(b"\n")
+                self.said += [json.loads(line) for line in lines]
+                self._tell()
+        self.ended.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    async def ask(self, do: str, **fields: Any) -> Line:
+        """Give a command and wait for its reply. Raises `Refused`, `Gone`."""
+        reply = await self.heard("reply", n=await self.tell(do, **fields))
+        if "error" in reply:
+            raise Refused(reply)
+        return reply
+
+    async def tell(self, do: str, **fields: Any) -> int:
+        """Give a command and wait for nothing; returns its number. A worker that is gone is found out by whoever waits for it."""
+        self._numbers += 1
+        number = self._numbers
+        line = json.dumps({"do": do, "n": number, **fields}).encode() + b"\n"
+        try:
+            await self._stdin.send_all(line)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        return number
+
+    async def heard(self, said: str, **fields: Any) -> Line:
+        """The first line that says this with these fields, whether it has come or is to come. Raises `Gone`."""
+        found: list[Line] = await self.until(lambda: self.lines(said, **fields)[:1])
+        return found[0]
+
+    async def count(self, n: int, *kinds: str) -> None:
+        """Wait until it has said `n` lines of these kinds. Raises `Gone`."""
+        await self.until(lambda: sum(line["said"] in kinds for line in self.said) >= n)
+
+    async def until(self, holds: Callable[[], Any]) -> Any:
+        """Wait until something true can be seen in `said`, and return that. Raises `Gone`."""
+        with trio.fail_after(DEADLINE):
+            while not (found := holds()):
+                if self.ended.is_set():
+                    raise Gone(f"worker {self.pid} ended; its last lines: {self.said[-5:]}")
+                await self._news.wait()
+        return found
+
+    def lines(self, said: str, **fields: Any) -> list[Line]:
+        """The lines so far that say this with these fields."""
+        return [
+            line
+            for line in self.said
+            if line["said"] == said and all(line.get(name) == value for name, value in fields.items())
+        ]
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    async def kill(self) -> None:
+        """SIGKILL, and read what it had still said."""
+        self.signal(signal.SIGKILL)
+        assert await self.gone() == -signal.SIGKILL
+
+    async def gone(self) -> int:
+        """Wait for its end; the exit code, or minus the signal."""
+        with trio.fail_after(DEADLINE):
+            await self.ended.wait()
+            return await trio.to_thread.run_sync(self.process.wait)
+
+    async def close(self) -> None:
+        """Stop its runtime cleanly, then the process."""
+        await self.ask("close")
+        self.signal(signal.SIGTERM)
+        assert await self.gone() == 0
+
+
+class Spares:
+    """Workers that have been started and have imported everything: one is always on its way while another is used."""
+
+    def __init__(self) -> None:
+        self._ready: list[subprocess.Popen[bytes]] = []
+
+    def take(self) -> subprocess.Popen[bytes]:
+        process = self._ready.pop() if self._ready else _start()
+        self._ready.append(_start())
+        return process
+
+    def end(self) -> None:
+        for process in self._ready:
+            dispose(process)
+
+
+def _start() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", str(HERE / "worker.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(LINKS)},
+    )
+
+
+def dispose(process: subprocess.Popen[bytes]) -> None:
+    """End a process whatever it does, stopped ones too, and close our ends."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+class Workers:
+    """Starts workers; those that still run at the end of the test are killed."""
+
+    def __init__(self, spares: Spares, nursery: trio.Nursery) -> None:
+        self._spares = spares
+        self._nursery = nursery
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> Worker:
+        """A worker that has opened nothing yet."""
+        process = self._spares.take()
+        self._started.append(process)
+        worker = Worker(process)
+        self._nursery.start_soon(worker.pump)
+        return worker
+
+    async def open(self, file: Path, **options: Any) -> Worker:
+        """A worker that has opened `file`; see the command `open` for the options. Raises `Refused`, `Gone`."""
+        worker = self.start()
+        await worker.ask("open", path=str(file), **options)
+        return worker
+
+    def end(self) -> None:
+        for process in self._started:
+            dispose(process)
+
+
+@asynccontextmanager
+async def workers_of(spares: Spares) -> AsyncIterator[Workers]:
+    async with trio.open_nursery() as nursery:
+        workers = Workers(spares, nursery)
+        try:
+            yield workers
+        finally:
+            workers.end()
+            nursery.cancel_scope.cancel()
+
+
+class Rows:
+    """A database file as it lies there, read without any code of the product."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    @contextmanager
+    def _connected(self, mode: str) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(f"{self.file.as_uri()}?mode={mode}", uri=True, isolation_level=None)) as connection:
+            connection.row_factory = sqlite3.Row
+            yield connection
+
+    def all(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+        with self._connected("ro") as connection:
+            return connection.execute(sql, values).fetchall()
+
+    def one(self, sql: str, *values: Any) -> sqlite3.Row:
+        (row,) = self.all(sql, *values)
+        return row
+
+    def values(self, sql: str, *values: Any) -> list[Any]:
+        """The first column."""
+        return [row[0] for row in self.all(sql, *values)]
+
+    def change(self, sql: str, *values: Any) -> int:
+        """Write behind everybody's back; only while no worker has the file. Returns how many rows."""
+        with self._connected("rw") as connection:
+            return connection.execute(sql, values).rowcount
+
+    def message(self, message_id: str) -> sqlite3.Row:
+        return self.one("SELECT * FROM message WHERE message_id = ?", message_id)
+
+    def answers(self, message_id: str) -> list[str]:
+        """What was answered to a message."""
+        return self.values(
+            "SELECT e.content FROM entry AS e JOIN message AS m ON m.id = e.message WHERE m.message_id = ?"
+            " AND e.role = 'assistant' ORDER BY e.seq",
+            message_id,
+        )
+
+    def kinds(self, message_id: str) -> list[str]:
+        """The kinds of the events of a message's turn."""
+        return self.values(
+            "SELECT e.kind FROM event AS e JOIN message AS m ON e.turn = 'turn_' || substr(m.uid, 5)"
+            " WHERE m.message_id = ? ORDER BY e.n",
+            message_id,
+        )
+
+    def side(self) -> list[Line]:
+        """What the tools of the agents have really done."""
+        file = Path(f"{self.file}.side")
+        return [json.loads(line) for line in file.read_bytes().splitlines()] if file.exists() else []

@@ -1,0 +1,250 @@
+"""The process that the crash tests kill: a runtime on one SQLite file, driven by JSON lines.
+
+stdin: `{"do": command, "n": number, ...}` a line. stdout: `{"said": ...}` lines; the answer to a command is `{"said": "reply", "n": number}`
+with its result, or with `error`. A receipt is printed after its send has returned, never before. The process opens nothing by itself, so
+that a test can have it ready before it is needed. SIGTERM and the end of stdin stop it cleanly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+from worker_hooks import Hooks, Trap, Wall, say
+
+WALL = Wall()
+WALL.install()
+
+import callboard  # noqa: E402 (the clock is patched first)
+from callboard.storage.model.errors import CallboardError, Inactive  # noqa: E402
+from callboard.storage.model.states import OPEN  # noqa: E402
+from worker_agents import Gates, Side, make_agents  # noqa: E402
+
+
+class Host:
+    """At most one open runtime, and the commands."""
+
+    def __init__(self, nursery: trio.Nursery, hooks: Hooks) -> None:
+        self._nursery = self._followers = nursery
+        self._hooks = hooks
+        self._runtime: callboard.Runtime | None = None
+        self._closing = trio.Event()
+        self._closed = trio.Event()
+        self._gates = Gates()
+
+    @property
+    def runtime(self) -> callboard.Runtime:
+        assert self._runtime is not None, "nothing is open"
+        return self._runtime
+
+    # -- opening and closing ---------------------------------------------------------------------------------------------
+
+    async def open(
+        self,
+        path: str,
+        tuning: dict[str, Any] | None = None,
+        trap: dict[str, Any] | None = None,
+        plain_user: bool = False,
+    ) -> dict[str, Any]:
+        """Open the file. `plain_user` gives up root's rights first, which no file mode would stop."""
+        if plain_user and os.geteuid() == 0:
+            os.seteuid(65534)
+        self._hooks.arm(Trap(**(trap or {})))
+        self._closing, self._closed = trio.Event(), trio.Event()
+        self._runtime = await self._nursery.start(self._run, path, callboard.Tuning(**(tuning or {})))
+        return {"now": self.runtime.store.now(), "process": self.runtime.process}
+
+    async def _run(
+        self, path: str, tuning: callboard.Tuning, *, task_status: trio.TaskStatus[callboard.Runtime]
+    ) -> None:
+        agents = make_agents(Side(Path(f"{path}.side")), self._gates)
+        opened = False
+        try:
+            async with callboard.open_runtime(f"sqlite:///{path}", agents=agents, tuning=tuning) as runtime:
+                opened = True
+                async with trio.open_nursery() as self._followers:
+                    task_status.started(runtime)
+                    await self._closing.wait()
+                    self._followers.cancel_scope.cancel()
+        except CallboardError as error:
+            if not opened:
+                raise
+            say("failed", error=error.code, message=error.message)
+        finally:
+            self._closed.set()
+
+    async def close(self) -> None:
+        """Stop the runtime cleanly."""
+        if self._runtime is not None:
+            self._closing.set()
+            await self._closed.wait()
+            self._runtime = None
+
+    # -- what people do --------------------------------------------------------------------------------------------------
+
+    async def session(self, path: str, agent: str) -> dict[str, Any]:
+        return {"id": (await self.runtime.open_session(path=path, agent=agent)).id}
+
+    async def send(self, session: str, content: str, message_id: str | None = None) -> dict[str, Any]:
+        receipt = await self.runtime.send(session, content, message_id=message_id)
+        return {"message_id": receipt.message_id, "created": receipt.created, "seq": receipt.seq}
+
+    async def stop(self, session: str, drop_queued: bool = False) -> dict[str, Any]:
+        return {"turn": await self.runtime.stop(session, drop_queued=drop_queued)}
+
+    async def wait(self, message_id: str) -> dict[str, Any]:
+        view = await self.runtime.wait(message_id)
+        return {"status": view.status, "outcome": view.outcome, "reason": view.reason}
+
+    async def follow(self, session: str, after: int) -> None:
+        """Print the events of a session until the runtime is closed."""
+        self._followers.start_soon(self._follow, session, after)
+
+    async def _follow(self, session: str, after: int) -> None:
+        async with self.runtime.follow(session, after=after) as feed:
+            async for event in feed:
+                say("event", session=session, id=event.id, kind=event.kind)
+
+    async def storm(self, plan: list[tuple[str, str, list[list[str]]]]) -> None:
+        """One sender for each (path, agent, [[message id, content]]), each sending one after the other."""
+        async with trio.open_nursery() as nursery:
+            for path, agent, messages in plan:
+                nursery.start_soon(self._send_all, path, agent, messages)
+
+    async def _send_all(self, path: str, agent: str, messages: list[list[str]]) -> None:
+        session = await self.runtime.open_session(path=path, agent=agent)
+        for message_id, content in messages:
+            receipt = await self.runtime.send(session.id, content, message_id=message_id)
+            say("accepted", message_id=receipt.message_id, created=receipt.created, session=session.id)
+
+    async def idle(self) -> None:
+        """Wait until no mailbox is due at any time, or held."""
+
+        async def settled() -> bool:
+            return await self.runtime.store.reads.counts(float("inf")) == (0, 0)
+
+        await self._until(settled)
+
+    async def converse(self) -> None:
+        """One conversation that can be taken up again at any point: each part looks first at what is recorded."""
+        runtime = self.runtime
+        await runtime.send("/slow", "begin", message_id="m-slow")
+        await self._until(partial(self._streamed, "m-slow"))
+        await runtime.send("/guide", "go", message_id="m-go")
+        await runtime.wait("m-go")
+        (child,) = [entry.content for entry in await runtime.read("/guide") if entry.in_reply_to == "m-go"]
+        result = f"subagent-result-{child.removeprefix('child ')}"
+        await self._until(partial(self._known, result))
+        await runtime.wait(result)
+        await self._until(partial(self._stopped, "/slow", "m-slow"))
+        await runtime.wait("m-slow")
+        await runtime.send("/guide", "notices?", message_id="m-notices")
+        await runtime.wait("m-notices")
+        await self.idle()
+
+    async def _streamed(self, message_id: str) -> bool:
+        view = await self.runtime.receipt(message_id)
+        return view.status not in OPEN or bool(
+            await self.runtime.store.reads.tokens(self.runtime.scope, view.session, view.turn_id)
+        )
+
+    async def _known(self, message_id: str) -> bool:
+        try:
+            await self.runtime.receipt(message_id)
+        except callboard.NotFound:
+            return False
+        return True
+
+    async def _stopped(self, session: str, message_id: str) -> bool:
+        if (await self.runtime.receipt(message_id)).status not in OPEN:
+            return True
+        try:
+            await self.runtime.stop(session, drop_queued=True)
+        except Inactive:  # not claimed again yet, or just ended
+            return False
+        return True
+
+    async def _until(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        """Look again at every change."""
+        changed = trio.Event()
+        with self.runtime.store.changes.watch(None, lambda _: changed.set()):
+            while not await holds():
+                with trio.move_on_after(1):
+                    await changed.wait()
+                changed = trio.Event()
+
+    # -- what the test does to it ----------------------------------------------------------------------------------------
+
+    async def release(self, gate: str) -> None:
+        self._gates[gate].set()
+
+    async def skew(self, seconds: float) -> dict[str, Any]:
+        """Step this process's wall clock. Returns store time."""
+        WALL.skew = seconds
+        return await self.now()
+
+    async def now(self) -> dict[str, Any]:
+        return {"now": self.runtime.store.now() if self._runtime is not None else None}
+
+    async def stuck(self) -> dict[str, Any]:
+        return {"stuck": self.runtime.dispatcher.stuck}
+
+    async def renewed(self, times: int) -> None:
+        """Wait until leases were renewed this often from now on."""
+        await self._hooks.renewals(times)
+
+    async def pragma(self, name: str, value: int) -> dict[str, Any]:
+        """Set a limit of the writing connection, as a full disk or a closed file would be one."""
+        writer = self.runtime.store._driver._writer  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        return {"value": await writer.run(lambda conn: conn.execute(f"PRAGMA {name}={value}").fetchone())}
+
+
+async def commands() -> AsyncIterator[dict[str, Any]]:
+    """The lines of stdin, until its end."""
+    waiting = b""
+    async with trio.lowlevel.FdStream(os.dup(0)) as stream:
+        async for chunk in stream:
+            *lines, waiting = (waiting + chunk).split(b"\n")
+            for line in lines:
+                yield json.loads(line)
+
+
+async def carry_out(host: Host, command: dict[str, Any]) -> None:
+    number, name = command.pop("n"), command.pop("do")
+    try:
+        result = await getattr(host, name)(**command)
+    except CallboardError as error:
+        owner = getattr(error, "owner", None)
+        say("reply", n=number, error=error.code, message=error.message, path=error.path, owner=owner)
+    else:
+        say("reply", n=number, **(result or {}))
+
+
+async def main() -> None:
+    hooks = Hooks()
+    hooks.install()
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            host = Host(nursery, hooks)
+
+            async def stop_on_signal() -> None:
+                async for _ in signals:
+                    await host.close()
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(stop_on_signal)
+            say("ready")
+            async for command in commands():
+                nursery.start_soon(carry_out, host, command)
+            await host.close()
+            nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    trio.run(main)

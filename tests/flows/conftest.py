@@ -1,0 +1,42 @@
+"""Fixtures of the flow tests. Not here: helpers that a test calls by name (the kits beside this file).
+
+Everything is imported when a fixture is used, so a test that needs none of it runs without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from callboard.tests.flows.edge_kit import Served
+    from callboard.tests.flows.turn_kit import Board
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    """A runtime with its HTTP front on a port of its own, on a store file in `tmp_path`, over real sockets.
+
+    Gives `Served`: `.url` (`http://127.0.0.1:PORT`), `.token` (the operator's), `.runtime` (the `Runtime` behind it), `.client` (an
+    `httpx.AsyncClient` with that address and bearer token). The agents are those of `edge_kit.AGENTS`; the session `/` is open. For other
+    agents, limits or stores use `edge_kit.serving_runtime(...)`, an async context manager that gives the same.
+    """
+    from callboard.tests.flows.edge_kit import serving_runtime
+
+    async with serving_runtime(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def board() -> AsyncIterator[Board]:
+    """A runtime on an in-memory store, all in one thread; its agent `agent` does what the test plans. Gives `turn_kit.Board`.
+
+    A test that takes `autojump_clock` too jumps over every wait. For other agents, limits or stores use `turn_kit.running(...)`.
+    """
+    from callboard.tests.flows.turn_kit import running
+
+    async with running() as opened:
+        yield opened

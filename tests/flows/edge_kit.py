@@ -1,0 +1,321 @@
+"""What the tests of the edges share: a served runtime, agents for it, readers of event streams and websockets.
+
+Not here: any judgement, the fixture `served` (conftest), raw HTTP (raw_client). The readers know nothing of the code under test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import httpx
+import trio
+import trio_websocket
+
+from callboard.actors.edges.auth import load_or_create_token
+from callboard.actors.edges.limits import Limits
+from callboard.actors.ports import Tuning
+from callboard.actors.session.agents.scripted import Rule, Scripted, calls
+from callboard.actors.session.turn import Turn
+from callboard.supervisors.front import Front, FrontSettings
+from callboard.supervisors.runtime import Runtime, open_runtime
+from callboard.tests.flows.raw_client import Client
+
+DEADLINE = 30.0
+TERMINAL = ("turn.completed", "turn.failed", "turn.stopped")
+SeenEvent = tuple[int, str, dict[str, Any]]
+"""(id, kind, data)"""
+
+
+async def count(turn: Turn) -> str:
+    """`count N`: streams 1 to N, each token in a block of its own; answers `N tokens`."""
+    most = int(turn.text.split()[1])
+    for number in range(1, most + 1):
+        await turn.emit(f"{number} ".ljust(200, "."))
+    return f"{most} tokens"
+
+
+async def wait_for_stop(turn: Turn) -> str:
+    """Works until it is asked to stop."""
+    await turn.emit("working")
+    while await turn.sleep(60.0):
+        pass
+    return "stopped as asked"
+
+
+async def fail(turn: Turn) -> str:
+    """Always raises."""
+    raise RuntimeError(f"no luck with {turn.text!r}")
+
+
+async def silent(turn: Turn) -> None:
+    """Never answers."""
+
+
+AGENTS: Mapping[str, Any] = {
+    "desk": Scripted(
+        [
+            Rule(r"echo (.*)", r"\1"),
+            Rule(r"ask (\S+) (.*)", calls("agent_send", agent_id=r"\1", message=r"\2")),
+        ],
+        otherwise="try: echo TEXT",
+    ),
+    "counter": count,
+    "patient": wait_for_stop,
+    "broken": fail,
+    "silent": silent,
+}
+
+
+@attrs.frozen
+class Served:
+    """A runtime with its front. `client` has the address and the operator's bearer token."""
+
+    url: str
+    token: str
+    runtime: Runtime
+    client: httpx.AsyncClient
+    front: Front
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The bearer field, for clients of another kind."""
+        return {"Authorization": f"Bearer {self.token}"}
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    async def open(self, agent: str = "desk", **fields: Any) -> str:
+        """Open a session over HTTP and return its id."""
+        answer = await self.client.post("/v1/sessions", json={"agent": agent, **fields})
+        assert answer.status_code == 201, answer.text
+        return answer.json()["id"]
+
+    async def post(self, session: str, content: str, **fields: Any) -> dict[str, Any]:
+        """Post a message over HTTP and return the receipt."""
+        answer = await self.client.post(f"/v1/sessions/{session}/messages", json={"content": content, **fields})
+        assert answer.status_code == 202, answer.text
+        return answer.json()
+
+    async def say(self, session: str, content: str, **fields: Any) -> dict[str, Any]:
+        """Post a message and wait until it is final; returns the message as `GET /v1/messages/{id}` shows it."""
+        receipt = await self.post(session, content, **fields)
+        await self.runtime.wait(receipt["message_id"])
+        return (await self.client.get(f"/v1/messages/{receipt['message_id']}")).json()
+
+    async def until(self, session: str, *kinds: str) -> int:
+        """Wait until the session has an event of one of `kinds`; returns its id."""
+        async with self.runtime.follow(session) as feed:
+            async for event in feed:
+                if event.kind in kinds:
+                    return event.id
+        raise AssertionError("a feed never ends")
+
+    async def refused(self, method: str, path: str, status: int, code: str, **request: Any) -> dict[str, Any]:
+        """Make a request that must be refused so; returns the error, whose shape is checked."""
+        answer = await self.client.request(method, path, **request)
+        assert answer.status_code == status, (answer.status_code, answer.text)
+        assert answer.headers["content-type"] == "application/json"
+        assert set(answer.json()) == {"error"}
+        error = answer.json()["error"]
+        assert error["code"] == code, error
+        assert set(error) - {"path"} == {"code", "message"}
+        assert error["message"]
+        return error
+
+    async def raw(self, *, receive_buffer: int | None = None) -> Client:
+        """A connection for raw bytes."""
+        sock = trio.socket.socket()
+        if receive_buffer is not None:
+            sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_buffer)
+        await sock.connect(("127.0.0.1", self.port))
+        return Client(trio.SocketStream(sock))
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, last: int | str | None = None, **fields: str) -> AsyncIterator[EventReader]:
+        """An event stream from `path`; `last` is the Last-Event-ID, `fields` are further fields of the head."""
+        given = {"Host": f"127.0.0.1:{self.port}", **self.headers, **fields}
+        if last is not None:
+            given["Last-Event-ID"] = str(last)
+        async with await self.raw() as client:
+            head = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+            await client.send(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
+            answer = await client.head()
+            yield EventReader(client, answer.status, answer.headers)
+
+    @asynccontextmanager
+    async def live(self, query: str = "", **fields: str) -> AsyncIterator[LiveReader]:
+        """A websocket to `/v1/live`."""
+        given = [(name.encode(), value.encode()) for name, value in {**self.headers, **fields}.items()]
+        # Not `open_websocket_url`: it leaves the socket open when the server closes first.
+        async with await trio.open_tcp_stream("127.0.0.1", self.port) as socket, trio.open_nursery() as nursery:
+            websocket = await trio_websocket.wrap_client_stream(
+                nursery,
+                socket,
+                f"127.0.0.1:{self.port}",
+                f"/v1/live{query}",
+                subprotocols=["callboard.v1"],
+                extra_headers=given,
+            )
+            yield LiveReader(websocket)
+            await websocket.aclose()
+
+    async def log(self, session: str) -> list[SeenEvent]:
+        """All events of a session as rows have them."""
+        found: list[SeenEvent] = []
+        more = True
+        while more:
+            after = found[-1][0] if found else 0
+            page = await self.runtime.store.reads.events(self.runtime.scope, session, after=after)
+            found += [(event.id, event.kind, event.data) for event in page.events]
+            more = page.more
+        return found
+
+
+class EventReader:
+    """A strict reader of one event stream. `beats` counts heartbeats, `retry` is the last delay that was told, in milliseconds."""
+
+    def __init__(self, client: Client, status: int, headers: dict[str, str]) -> None:
+        self.client = client
+        self.status = status
+        self.headers = headers
+        self.beats = 0
+        self.retry: int | None = None
+        self._text = b""
+        self._fields: dict[str, str] = {}
+        self._ended = False
+
+    async def event(self) -> SeenEvent | None:
+        """The next event; None at an orderly end of the stream."""
+        while (line := await self._line()) is not None:
+            name, colon, value = line.partition(": ")
+            if not line:
+                fields, self._fields = self._fields, {}
+                assert set(fields) == {"id", "event", "data"}, fields
+                return int(fields["id"]), fields["event"], json.loads(fields["data"])
+            if line.startswith(":"):
+                assert line == ": beat"
+                self.beats += 1
+            elif name == "retry":
+                self.retry = int(value)
+            else:
+                assert colon and name not in self._fields, line
+                self._fields[name] = value
+        assert not self._fields, "the stream ends within an event"
+        return None
+
+    async def events(self, count: int) -> list[SeenEvent]:
+        """The next `count` events."""
+        found: list[SeenEvent] = []
+        while len(found) < count:
+            event = await self.event()
+            assert event is not None, f"the stream ended after {found}"
+            found.append(event)
+        return found
+
+    async def until(self, *kinds: str) -> list[SeenEvent]:
+        """The events up to the first of one of `kinds`."""
+        found = await self.events(1)
+        while found[-1][1] not in kinds:
+            found += await self.events(1)
+        return found
+
+    async def rest(self) -> list[SeenEvent]:
+        """The events up to the orderly end."""
+        found: list[SeenEvent] = []
+        while (event := await self.event()) is not None:
+            found.append(event)
+        return found
+
+    async def _line(self) -> str | None:
+        while b"\n" not in self._text and not self._ended:
+            size = int(await self.client.line(), 16)
+            self._text += await self.client.take(size)
+            assert await self.client.take(2) == b"\r\n"
+            self._ended = size == 0
+        line, newline, self._text = self._text.partition(b"\n")
+        assert newline or not line
+        return line.decode("ascii") if newline else None
+
+
+@attrs.frozen
+class LiveReader:
+    """A websocket of a test: frames as JSON."""
+
+    websocket: trio_websocket.WebSocketConnection
+
+    async def say(self, type: str, **fields: Any) -> None:
+        """Send a command."""
+        await self.websocket.send_message(json.dumps({"type": type, **fields}))
+
+    async def frame(self) -> dict[str, Any]:
+        """The next frame."""
+        message = await self.websocket.get_message()
+        assert isinstance(message, str)
+        return json.loads(message)
+
+    async def ask(self, type: str, **fields: Any) -> dict[str, Any]:
+        """Send a command and return the next frame."""
+        await self.say(type, **fields)
+        return await self.frame()
+
+    async def events(self, count: int) -> list[SeenEvent]:
+        """The next `count` frames, all of which must be events."""
+        return [event_of(await self.frame()) for _ in range(count)]
+
+    async def until(self, *kinds: str) -> list[SeenEvent]:
+        """Event frames up to the first of one of `kinds`."""
+        found = await self.events(1)
+        while found[-1][1] not in kinds:
+            found += await self.events(1)
+        return found
+
+    async def closing(self) -> tuple[int, str | None]:
+        """Code and reason of the close frame, whatever frames are before it."""
+        try:
+            while True:
+                await self.websocket.get_message()
+        except trio_websocket.ConnectionClosed as closed:
+            assert closed.reason is not None
+            return closed.reason.code, closed.reason.reason
+
+
+def event_of(frame: dict[str, Any]) -> SeenEvent:
+    """An event frame as (id, kind, data)."""
+    assert set(frame) == {"type", "session", "id", "kind", "data"}, frame
+    assert frame["type"] == "event"
+    return frame["id"], frame["kind"], frame["data"]
+
+
+@asynccontextmanager
+async def serving_runtime(
+    folder: Path,
+    *,
+    agents: Mapping[str, Any] = AGENTS,
+    tuning: Tuning | None = None,
+    limits: Limits | None = None,
+    store: str | None = None,
+    **settings: Any,
+) -> AsyncIterator[Served]:
+    """A runtime on `folder`/callboard.db (or the URL `store`) with its front; `settings` are fields of `FrontSettings`."""
+    token = load_or_create_token(folder)
+    front = Front(
+        FrontSettings(
+            token=token,
+            port=settings.pop("port", 0),
+            limits=limits or Limits(grace_seconds=1.0, linger_seconds=0.2, close_seconds=1.0),
+            **settings,
+        )
+    )
+    url = store or f"sqlite:///{folder}/callboard.db"
+    with trio.fail_after(DEADLINE):
+        async with open_runtime(url, agents=agents, tuning=tuning, extra=front) as runtime:
+            await runtime.open_session(path="/", agent=next(iter(agents)))
+            headers = {"Authorization": f"Bearer {token}"}
+            async with httpx.AsyncClient(base_url=front.url, headers=headers, timeout=DEADLINE) as client:
+                yield Served(front.url, token, runtime, client, front)

@@ -1,0 +1,283 @@
+"""What stands before every route: credentials, Origin, Host, methods and addresses; and what needs no token: health."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import attrs
+import httpx
+import pytest
+import trio
+
+from callboard.actors.edges.app import PUBLIC, ROUTES, make_app
+from callboard.actors.edges.auth import Auth, Principal
+from callboard.actors.edges.edge import Edge, Pace
+from callboard.storage.model.addresses import Scope, Sender
+from callboard.supervisors.front import Front, FrontSettings
+from callboard.supervisors.runtime import open_runtime
+from callboard.supervisors.tree import Node, State
+from callboard.tests.flows.edge_kit import AGENTS, DEADLINE, Served, serving_runtime
+
+ALL = [(method, path) for path, methods in ROUTES.items() for method in methods]
+
+
+async def test_every_route_needs_the_token(served: Served) -> None:
+    async with httpx.AsyncClient(base_url=served.url, timeout=DEADLINE) as nobody:
+        for method, path in ALL:
+            for headers in ({}, {"Authorization": "Bearer " + "a" * 43}, {"Authorization": f"Basic {served.token}"}):
+                answer = await nobody.request(method, path.format(id="ses_x"), headers=headers)
+                assert answer.status_code == 401, (method, path)
+                assert answer.json()["error"]["code"] == "unauthorized"
+                assert answer.headers["www-authenticate"] == 'Bearer realm="callboard"'
+            answer = await nobody.request(method, path.format(id="x"), params={"token": served.token})
+            assert answer.status_code == 401
+
+
+async def test_addresses_that_do_not_exist_tell_strangers_nothing(served: Served) -> None:
+    async with httpx.AsyncClient(base_url=served.url, timeout=DEADLINE) as nobody:
+        for path in ("/", "/v1", "/v1/nothing", "/metrics"):
+            assert (await nobody.get(path)).status_code == 401
+    for path in ("/v1", "/v1/nothing", "/v1/sessions/", "/V1/sessions", "/v1/sessions/x/y/z", "/healthz/"):
+        await served.refused("GET", path, 404, "not_found")
+
+
+async def test_other_methods_are_405_and_name_those_there_are(served: Served) -> None:
+    for path, methods in {**PUBLIC, **ROUTES}.items():
+        allowed = {*methods, *({"HEAD"} if "GET" in methods else set())}
+        for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - allowed:
+            answer = await served.client.request(method, path.format(id="x"))
+            assert answer.status_code == 405, (method, path)
+            assert answer.json()["error"]["code"] == "method_not_allowed"
+            assert {name.strip() for name in answer.headers["allow"].split(",")} == allowed
+
+
+async def test_head_is_get_without_a_body(served: Served) -> None:
+    session = await served.open()
+    for path in ("/healthz", "/v1/sessions", f"/v1/sessions/{session}", f"/v1/sessions/{session}/events"):
+        answer = await served.client.head(path)
+        assert (answer.status_code, answer.content) == (200, b"")
+    assert (await served.client.head("/v1/sessions/ses_no")).status_code == 404
+
+
+async def test_a_page_of_another_origin_may_not_write(served: Served) -> None:
+    foreign = {"Origin": "http://evil.example"}
+    for method, path in ALL:
+        if method != "GET":
+            error = await served.refused(method, path.format(id="x"), 403, "forbidden", headers=foreign)
+            assert error["path"] == "Origin"
+    answer = await served.client.post("/v1/sessions", json={"agent": "desk"}, headers={"Origin": served.url})
+    assert answer.status_code == 201
+
+
+async def test_a_host_name_that_is_not_ours_is_refused(tmp_path: Path) -> None:
+    async with serving_runtime(tmp_path, allowed_hosts=("board.example",)) as served:
+        for host, status in (
+            ("localhost", 200),
+            (f"127.0.0.1:{served.port}", 200),
+            ("[::1]", 200),
+            ("Board.Example:1", 200),
+            ("evil.example", 421),
+            ("board.example.evil.example", 421),
+        ):
+            assert (await served.client.get("/healthz", headers={"Host": host})).status_code == status, host
+            assert (await served.client.get("/v1/tree", headers={"Host": host})).status_code == status, host
+
+
+async def test_the_token_is_in_no_log_and_no_error(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    token = served.token
+    texts = [repr(served.front), repr(FrontSettings(token=token))]
+    for path in (f"/v1/messages/{token}", "/v1/tree", f"/v1/sessions?{token}=1", f"/v1/sessions?cursor={token}x"):
+        texts.append((await served.client.get(path)).text.replace(f'"path":"{token}"', ""))
+    texts.append((await served.client.post("/v1/sessions", content=token)).text)
+    session = await served.open()
+    await served.say(session, "echo hi")
+    ours = [record.getMessage() for record in caplog.records if not record.name.startswith("http")]
+    texts += [str(await served.log(session)), *ours]
+    assert not [text for text in texts if token in text]
+
+
+async def test_the_projects_of_one_operator_do_not_see_each_other(served: Served) -> None:
+    session = await served.open(path="/here")
+    message = await served.say(session, "echo hi", message_id="m-1")
+    other = {"Callboard-Project": "other"}
+    for path in (f"/v1/sessions/{session}", f"/v1/sessions/{session}/transcript", f"/v1/sessions/{session}/events"):
+        await served.refused("GET", path, 404, "unknown_target", headers=other)
+    for path in (f"/v1/messages/{message['id']}", "/v1/messages/m-1", f"/v1/turns/{message['turn_id']}/events"):
+        await served.refused("GET", path, 404, "not_found", headers=other)
+    assert (await served.client.get("/v1/sessions", headers=other)).json()["sessions"] == []
+    assert (await served.client.get("/v1/inbox", headers=other)).json()["messages"] == []
+    key = {"Idempotency-Key": "same", **other}
+    body = {"agent": "desk", "path": "/here"}
+    there = (await served.client.post("/v1/sessions", json=body, headers=key)).json()["id"]
+    here = (await served.client.post("/v1/sessions", json={"agent": "desk"}, headers={"Idempotency-Key": "same"})).json()["id"]
+    assert len({session, there, here}) == 3
+    posted = await served.client.post(f"/v1/sessions/{there}/messages", json={"content": "echo there"}, headers=other)
+    assert posted.status_code == 202
+
+
+# -- health -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("OPS-4")
+async def test_health_needs_no_token_and_names_nothing_else(served: Served) -> None:
+    async with httpx.AsyncClient(base_url=served.url, timeout=DEADLINE) as nobody:
+        answer = await nobody.get("/healthz")
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok", "failing": [], "stuck": []})
+        answer = await nobody.get("/readyz")
+        assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
+        assert (await nobody.get("/healthz?verbose=1")).status_code == 400
+
+
+@attrs.frozen
+class Tree:
+    """A tree as a test wants it."""
+
+    states: dict[str, str]
+
+    def snapshot(self) -> Node:
+        children: Any = tuple(Node(name, "worker", state, 0, 0.0) for name, state in self.states.items())  # type: ignore[arg-type]
+        return Node("callboard", "supervisor", "running", 0, 0.0, children)  # type: ignore[arg-type]
+
+
+async def ask_app(edge: Edge, path: str, *, stopping: bool = False) -> httpx.Response:
+    """Ask the application without a front before it."""
+    event = trio.Event()
+    if stopping:
+        event.set()
+
+    async def with_state(scope: Any, receive: Any, send: Any) -> None:
+        await make_app(edge)({**scope, "state": {"stopping": event}}, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(with_state), base_url="http://test") as client:
+        return await client.get(path)
+
+
+@pytest.mark.spec("OPS-4")
+async def test_a_part_that_does_not_run_is_named(served: Served) -> None:
+    auth = Auth("x", Principal(Sender("x", "member"), Scope()))
+    for state in set(State) - {State.RUNNING, State.STOPPING}:
+        edge = Edge(desk=served.runtime.desk, tree=Tree({"store": "running", "dispatcher": state}), auth=auth)
+        answer = await ask_app(edge, "/healthz")
+        found = answer.status_code, answer.json()
+        assert found == (503, {"status": "failing", "failing": ["dispatcher"], "stuck": []}), state
+        assert answer.headers["retry-after"] == "1"
+        assert (await ask_app(edge, "/readyz")).status_code == 503
+
+
+@pytest.mark.spec("OPS-4")
+async def test_a_process_that_ends_is_healthy_but_not_ready(served: Served) -> None:
+    auth = Auth("x", Principal(Sender("x", "member"), Scope()))
+    edge = Edge(desk=served.runtime.desk, tree=Tree({"store": "running", "front": "stopping"}), auth=auth)
+    assert (await ask_app(edge, "/healthz")).status_code == 200
+    assert (await ask_app(edge, "/readyz")).status_code == 200
+    assert (await ask_app(edge, "/readyz", stopping=True)).status_code == 503
+    await served.runtime.dispatcher.shut_down(0)
+    assert (await served.client.get("/healthz")).status_code == 200
+    answer = await served.client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (503, {"status": "not_ready"})
+
+
+@pytest.mark.spec("OPS-4")
+async def test_a_store_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving_runtime(tmp_path, pace=Pace(health=0.05)) as served:
+        with monkeypatch.context() as patch:
+            patch.setattr(served.runtime.store.reads, "stuck", trio.sleep_forever)
+            answer = await served.client.get("/healthz")
+            assert (answer.status_code, answer.json()["failing"]) == (503, ["store_slow"])
+            assert (await served.client.get("/readyz")).status_code == 503
+        assert (await served.client.get("/healthz")).status_code == 200
+
+
+@pytest.mark.spec("RT-6")
+async def test_health_names_a_stuck_session(tmp_path: Path) -> None:
+    from callboard.actors.ports import Tuning
+
+    release = trio.Event()
+
+    async def stubborn(turn: Any) -> None:
+        await turn.emit("started")
+        with trio.CancelScope(shield=True):
+            await release.wait()
+
+    tuning = Tuning(stop_grace_seconds=0.05, stuck_after_seconds=0.05)
+    async with serving_runtime(tmp_path, agents={**AGENTS, "stubborn": stubborn}, tuning=tuning) as served:
+        session = await served.open("stubborn")
+        await served.post(session, "work")
+        await served.until(session, "turn.token")
+        await served.client.post(f"/v1/sessions/{session}/stop")
+        await served.until(session, "turn.stopped")
+        answer = await served.client.get("/healthz")
+        assert (answer.status_code, answer.json()["stuck"]) == (200, [session])
+        release.set()
+
+
+async def test_the_tree_is_shown(served: Served) -> None:
+    tree = (await served.client.get("/v1/tree")).json()
+    assert (tree["name"], tree["kind"], tree["state"]) == ("callboard", "supervisor", "running")
+    assert set(tree) == {"name", "kind", "state", "restarts", "since", "children"}
+    names = [child["name"] for child in tree["children"]]
+    assert names[0] == "store"
+    assert names[-2:] == ["connections", "front"]
+    connections = tree["children"][-2]["children"]
+    assert len(connections) == 1
+    assert connections[0]["name"].startswith("connection-")
+
+
+# -- the front in its tree ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("RT-3")
+async def test_after_a_restart_the_front_listens_on_its_port_again(tmp_path: Path) -> None:
+    told: list[int] = []
+    again = trio.Event()
+
+    class Watched(Front):
+        def listens(self, endpoints: Any) -> None:
+            super().listens(endpoints)
+            told.append(endpoints[0].port)
+            if len(told) == 2:
+                again.set()
+
+    with trio.fail_after(DEADLINE):
+        front = Watched(FrontSettings(token="a" * 43, port=0))
+        headers = {"Authorization": "Bearer " + "a" * 43}
+        async with open_runtime(f"sqlite:///{tmp_path}/x.db", agents=AGENTS, extra=front) as runtime:
+            async with httpx.AsyncClient(base_url=front.url, headers=headers) as client:
+                assert (await client.get("/v1/tree")).status_code == 200
+                runtime.dispatcher.scope.cancel()
+                await again.wait()
+                tree = (await client.get("/v1/tree")).json()
+    assert told == [front.endpoints[0].port] * 2
+    assert [child["restarts"] for child in tree["children"] if child["name"] in ("store", "front")] == [0, 1]
+
+
+async def test_a_stop_ends_streams_in_good_order_and_says_1001_to_websockets(tmp_path: Path) -> None:
+    with trio.fail_after(DEADLINE):
+        async with trio.open_nursery() as nursery:
+            ends: dict[str, object] = {}
+            ready = [trio.Event(), trio.Event()]
+
+            async def follow_stream(served: Served, session: str) -> None:
+                async with served.stream(f"/v1/sessions/{session}/events") as events:
+                    await events.until("turn.completed")
+                    ready[0].set()
+                    ends["stream"] = await events.rest()
+
+            async def follow_live(served: Served, session: str) -> None:
+                async with served.live() as live:
+                    await live.ask("subscribe", session=session)
+                    await live.until("turn.completed")
+                    ready[1].set()
+                    ends["live"] = (await live.closing())[0]
+
+            async with serving_runtime(tmp_path) as served:
+                session = await served.open()
+                await served.say(session, "echo hi")
+                nursery.start_soon(follow_stream, served, session)
+                nursery.start_soon(follow_live, served, session)
+                for event in ready:
+                    await event.wait()
+    assert ends == {"stream": [], "live": 1001}

@@ -1,0 +1,198 @@
+"""The shape of the code, read from its text: who imports whom, where SQL stands, how long a file is.
+
+Imports inside functions count too; those under `TYPE_CHECKING` do not, as they are never carried out.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import attrs
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ("actors", "storage", "supervisors")
+LINES_MOST = 400
+
+ALLOWED = {"storage": {"storage"}, "actors": {"actors", "storage"}, "supervisors": {"supervisors", "actors", "storage"}}
+"""Which of our folders may import which."""
+
+STOREYS = (
+    {"ports"},
+    {"actor"},
+    {"models", "tail"},
+    {"desk"},
+    {"session", "namespace", "mailbox", "peers", "a2a", "targets", "schedule", "social"},
+    {"dispatch", "edges", "client"},
+)
+"""Inside actors, from the ground up: each imports only what is below it, and never its neighbours on the top storey."""
+
+SQL = re.compile(
+    r"\s*(SELECT\b.+\bFROM|INSERT\s+INTO|UPDATE\b.+\bSET|DELETE\s+FROM|CREATE\s+(TABLE|INDEX|UNIQUE)|ALTER\s+TABLE|DROP\s+TABLE"
+    r"|PRAGMA\b|BEGIN\b|COMMIT\b|ROLLBACK\b|SAVEPOINT\b)",
+    re.DOTALL,
+)
+DATABASES = {"sqlite3", "aiosqlite", "psycopg", "psycopg_pool"}
+
+
+@attrs.frozen
+class Module:
+    """A file of ours; `imports` are the dotted names below the package that it imports, as far as they are ours."""
+
+    path: Path
+    name: str
+    tree: ast.Module
+    imports: frozenset[str]
+    foreign: frozenset[str]
+
+    @property
+    def top(self) -> str:
+        return self.name.partition(".")[0]
+
+
+def tracked() -> Iterator[Path]:
+    yield from sorted(ROOT.glob("*.py"))
+    for folder in (*PACKAGE, "tests", "examples"):
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+KNOWN = {name_of(path) for path in tracked()}
+
+
+def carried_out(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but what stands under `if TYPE_CHECKING`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+            for other in child.orelse:
+                yield other
+                yield from carried_out(other)
+            continue
+        yield child
+        yield from carried_out(child)
+
+
+def read(path: Path) -> Module:
+    name = name_of(path)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    ours: set[str] = set()
+    foreign: set[str] = set()
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in carried_out(tree):
+        if isinstance(node, ast.Import):
+            foreign.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            foreign.add((node.module or "").partition(".")[0])
+        elif isinstance(node, ast.ImportFrom):
+            base = [part for part in package[: len(package) - node.level + 1] if part]
+            base += (node.module or "").split(".") if node.module else []
+            for alias in node.names:
+                whole = ".".join([*base, alias.name])
+                ours.add(whole if whole in KNOWN else ".".join(base))
+    return Module(path, name, tree, frozenset(ours), frozenset(foreign))
+
+
+MODULES = [read(path) for path in tracked()]
+PACKAGED = [module for module in MODULES if module.top in PACKAGE]
+
+
+def storey(name: str) -> int | None:
+    """The storey of a module inside actors; None for the package itself."""
+    parts = name.split(".")
+    if len(parts) < 2:
+        return None
+    found = [number for number, names in enumerate(STOREYS) if parts[1] in names]
+    assert found, f"{name}: decide on which storey actors.{parts[1]} stands"
+    return found[0]
+
+
+def test_the_reader_sees_imports() -> None:
+    """The tests below would pass over an empty list."""
+    by_name = {module.name: module for module in MODULES}
+    assert len(PACKAGED) > 60
+    assert {"actors.desk", "storage.store", "supervisors.tree"} <= by_name["supervisors.runtime"].imports
+    assert {"actors.desk", "actors.session.turn", "storage.model.states"} <= by_name["actors.dispatch.delivery"].imports
+    assert "storage.sqlite.driver" in by_name["storage.store"].imports, "imports inside functions count"
+    assert "actors.desk" not in by_name["actors.session.turn"].imports, "imports for type checkers do not"
+    assert {"trio", "attrs"} <= by_name["storage.commit"].foreign
+
+
+@pytest.mark.parametrize("module", PACKAGED, ids=lambda module: module.name)
+def test_imports_go_from_supervisors_over_actors_to_storage(module: Module) -> None:
+    assert {name.partition(".")[0] for name in module.imports} <= ALLOWED[module.top]
+    assert "callboard" not in module.foreign, "between our folders imports are relative"
+
+
+@pytest.mark.parametrize("module", [m for m in PACKAGED if m.top == "actors"], ids=lambda module: module.name)
+def test_inside_actors_imports_go_down(module: Module) -> None:
+    own = storey(module.name)
+    if own is None:
+        assert not module.imports
+        return
+    area = module.name.split(".")[1]
+    for name in module.imports:
+        if name.startswith("actors.") and name.split(".")[1] != area:
+            below = storey(name)
+            assert below is not None
+            assert below < own, f"{module.name} imports {name}"
+
+
+@pytest.mark.spec("RT-2")
+def test_the_supervision_library_imports_nothing_of_ours() -> None:
+    tree = [module for module in PACKAGED if module.name.startswith("supervisors.tree")]
+    assert len(tree) > 5
+    for module in tree:
+        assert all(name.startswith("supervisors.tree") for name in module.imports), module.name
+
+
+def test_the_model_knows_nobody_and_only_the_door_knows_a_driver() -> None:
+    for module in [module for module in PACKAGED if module.top != "supervisors"]:
+        if module.name.startswith("storage.model"):
+            assert all(name.startswith("storage.model") for name in module.imports), module.name
+        if module.name.startswith("storage.ops"):
+            assert all(name.startswith(("storage.model", "storage.ops")) for name in module.imports), module.name
+        driver = {name for name in module.imports if name.startswith(("storage.sqlite", "storage.postgres"))}
+        if driver and module.name != "storage.store":
+            assert module.name.startswith(("storage.sqlite", "storage.postgres")), module.name
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    # A package's own file re-exports: whoever imports a module below it does not import what it re-exports.
+    graph = {module.name: {name for name in module.imports if name != module.name} for module in PACKAGED}
+    assert len(list(TopologicalSorter(graph).static_order())) >= len(graph)
+
+
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if m.top not in {"tests", "examples"}], ids=lambda module: module.name or "callboard"
+)
+def test_sql_stands_in_storage_alone(module: Module) -> None:
+    if module.name.startswith(("storage.sqlite", "storage.postgres")):
+        return
+    assert not module.foreign & DATABASES
+    documented = [n for n in ast.walk(module.tree) if isinstance(n, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))]
+    docstrings = {id(node.body[0].value) for node in documented if node.body and isinstance(node.body[0], ast.Expr)}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            assert not SQL.match(node.value), f"{module.name}: line {node.lineno}"
+
+
+def test_the_sql_pattern_knows_sql() -> None:
+    for text in ("SELECT a\nFROM b", "INSERT INTO t VALUES (1)", "UPDATE t\nSET a = 1", "PRAGMA user_version", "BEGIN IMMEDIATE"):
+        assert SQL.match(text)
+    for text in ("Select an agent", "UPDATE", "COMMITTED", "DELETE", "INSERT", "PATCH, DELETE"):
+        assert not SQL.match(text)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name or "callboard")
+def test_every_module_says_what_it_is_and_is_short(module: Module) -> None:
+    assert ast.get_docstring(module.tree)
+    lines = len(module.path.read_text(encoding="utf-8").splitlines())
+    assert lines <= LINES_MOST, f"{lines} lines"

@@ -1,0 +1,112 @@
+"""The SQL of SQLite: every read names its project, every row carries it, every statement has a place and is used."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from importlib import resources
+from pathlib import Path
+
+import attrs
+import pytest
+
+from callboard.storage import ops, sqlite
+from callboard.storage.queries import load
+from callboard.storage.sqlite.handlers import HANDLERS
+from callboard.storage.sqlite.migrations import migrate
+
+FOLDER = resources.files(sqlite) / "sql"
+OF_THE_STORE = {"meta", "scope", "process", "migration"}
+"""Tables of the store itself, which belong to no project."""
+
+
+@pytest.fixture
+def schema() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection)
+        yield connection
+
+
+def tables(connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return [name for (name,) in rows if not name.startswith("sqlite_")]
+
+
+def named(file: str) -> list[str]:
+    return re.findall(r"^-- name: ([a-z_]+)$", (FOLDER / file).read_text("utf-8"), re.MULTILINE)
+
+
+@pytest.mark.spec("NS-5")
+@pytest.mark.parametrize("name", named("reads.sql"))
+def test_every_read_names_tenant_and_project(name: str) -> None:
+    statement = load("sqlite")[name]
+    assert re.search(r"c\.tenant = :tenant AND c\.project = :project", statement)
+    # Both stand in the WHERE of the whole, so no other branch of the statement goes around them.
+    where = statement[statement.rindex("FROM scope AS c") if "FROM scope AS c" in statement else 0 :]
+    assert " OR c." not in where
+
+
+@pytest.mark.spec("NS-5")
+def test_every_row_carries_its_scope(schema: sqlite3.Connection) -> None:
+    found = tables(schema)
+    assert set(found) > OF_THE_STORE
+    for table in set(found) - OF_THE_STORE:
+        columns = {row[1]: row for row in schema.execute(f"PRAGMA table_info({table})")}
+        assert "scope" in columns, table
+        assert columns["scope"][3] == 1, f"{table}.scope may be NULL"
+    assert {row[1] for row in schema.execute("PRAGMA table_info(scope)")} >= {"tenant", "project"}
+
+
+@pytest.mark.spec("NS-5")
+def test_the_runtimes_own_questions_give_no_text() -> None:
+    for name in named("system.sql"):
+        statement = load("sqlite")[name]
+        assert not re.search(r"\b(entry|content|title|payload|event|data)\b", statement), name
+
+
+@pytest.mark.parametrize("name", sorted(load("sqlite")))
+def test_every_statement_can_be_prepared(schema: sqlite3.Connection, name: str) -> None:
+    statement = load("sqlite")[name]
+    parameters = set(re.findall(r":([a-z_]+)", statement))
+    arguments: dict[str, None] | list[None] = dict.fromkeys(parameters)
+    if not parameters:
+        numbers = [int(number) for number in re.findall(r"\?(\d+)", statement)]
+        arguments = [None] * (max(numbers) if numbers else statement.count("?"))
+    schema.execute(f"EXPLAIN {statement}", arguments).fetchall()
+
+
+def test_every_statement_is_used_and_says_what_it_is_for() -> None:
+    code = "\n".join(file.read_text("utf-8") for file in Path(str(FOLDER)).parent.parent.rglob("*.py"))
+    for file in (item.name for item in FOLDER.iterdir() if item.name.endswith(".sql")):
+        text = (FOLDER / file).read_text("utf-8")
+        for name in named(file):
+            assert f'"{name}"' in code, f"{name} is used nowhere"
+            assert re.search(rf"^-- name: {name}\n-- \S", text, re.MULTILINE), f"{name} does not say what it is for"
+
+
+def test_every_op_has_its_handler() -> None:
+    known = {getattr(ops, name) for name in ops.__all__}
+    assert set(HANDLERS) == {op for op in known if attrs.has(op)}
+
+
+@pytest.mark.spec("INB-8")
+def test_a_second_marker_of_a_message_cannot_be_written(schema: sqlite3.Connection) -> None:
+    insert = load("sqlite")["marker_insert"]
+    schema.execute(insert, (1, 1, 7, "turn_a", 1, 1, None, None))
+    schema.execute(insert, (1, 2, 7, "turn_b", 1, 1, None, None))
+    with pytest.raises(sqlite3.IntegrityError):
+        schema.execute(insert, (1, 1, 7, "turn_c", 2, 1, None, None))
+
+
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [("event", ("mailbox", "n")), ("entry", ("mailbox", "seq")), ("message", ("scope", "message_id", "principal"))],
+)
+@pytest.mark.spec("EVT-2", "MSG-1", "INB-4")
+def test_the_database_itself_refuses_a_number_twice(
+    schema: sqlite3.Connection, table: str, columns: tuple[str, ...]
+) -> None:
+    unique = [row[1] for row in schema.execute(f"PRAGMA index_list({table})") if row[2]]
+    assert columns in [tuple(row[2] for row in schema.execute(f"PRAGMA index_info({index})")) for index in unique]

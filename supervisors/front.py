@@ -52,23 +52,22 @@ class Front:
         self._settings = settings
         self._port = settings.port
         self._endpoints: list[Endpoint] = []
+        limits = settings.limits
+        self.connections = DynamicSupervisor(
+            "connections",
+            max_children=limits.connections + limits.refusals,
+            grace_seconds=limits.close_seconds,
+        )
+        """A child for each open connection: `connection-1`, `connection-2`, … in the order they were accepted."""
         self.listening = trio.Event()
         """Set once `url` is known."""
 
     def __call__(self, runtime: Runtime) -> list[ChildSpec]:
         """The children of a runtime's tree that are this front."""
-        limits = self._settings.limits
-        connections = DynamicSupervisor(
-            "connections",
-            max_children=limits.connections + limits.refusals,
-            grace_seconds=limits.close_seconds,
-        )
-        serve = partial(self._serve, runtime, connections)
-        # The server gives requests in flight its own grace; the second more is for the sockets it cuts then.
-        return [
-            connections.spec(),
-            ChildSpec("front", serve, grace_seconds=limits.grace_seconds + 2.0, cooperative=True),
-        ]
+        serve = partial(self._serve, runtime)
+        # The server gives requests in flight a grace of its own; what is more is for the sockets that it cuts then.
+        grace = self._settings.limits.grace_seconds + 2.0
+        return [self.connections.spec(), ChildSpec("front", serve, grace_seconds=grace, cooperative=True)]
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -88,7 +87,6 @@ class Front:
     async def _serve(
         self,
         runtime: Runtime,
-        connections: DynamicSupervisor,
         *,
         child: Child,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -107,7 +105,7 @@ class Front:
         server = Server(
             make_app(edge),
             Live(edge),
-            spawn=connections,
+            spawn=self.connections,
             limits=settings.limits,
             state={"stopping": child.stopping},
             tls=settings.tls,

@@ -19,7 +19,14 @@ import trio
 
 from ...storage.changes import Aspect
 from ...storage.model.addresses import session_address
-from ...storage.model.errors import CallboardError, LeaseLost, OutcomeUnknown, Unavailable
+from ...storage.model.errors import (
+    CallboardError,
+    LeaseLost,
+    OutcomeUnknown,
+    StoreFull,
+    StoreReadOnly,
+    Unavailable,
+)
 from ...storage.model.limits import ERROR_CHARS, MAX_TAKEOVERS
 from ...storage.model.messages import Kind
 from ...storage.model.states import Outcome, Reason
@@ -74,6 +81,7 @@ class Delivery:
         self._shutdown = False
         self._lost = False
         self._turn: Turn | None = None
+        self._unread: tuple[str, ...] = ()
         self._tokens = TokenStream(self._store, claimed.lease, floor.pulse)
         self._retime()
 
@@ -165,9 +173,14 @@ class Delivery:
         if claimed.takeovers >= MAX_TAKEOVERS:
             return Fail(claimed.lease, Reason.TAKEOVERS_USED, f"{claimed.takeovers} workers lost it")
         try:
-            _decode(claimed)
+            _check_row(claimed.head)
         except Undecodable as error:
             return Fail(claimed.lease, Reason.UNDECODABLE, str(error))
+        # What only came along must not fail the head: the turn goes on without it.
+        self._unread = tuple(message.id for message in claimed.carried if not _readable(message))
+        if self._unread:
+            sound = tuple(message for message in claimed.carried if message.id not in self._unread)
+            self.claimed = claimed = attrs.evolve(claimed, carried=sound)
         result: str | None = None
         failure: BaseException | None = None
         try:
@@ -234,6 +247,9 @@ class Delivery:
                 for leaf in _leaves(failure):
                     if isinstance(leaf, Unavailable) and leaf.status == 503:
                         return HandBack(claimed.lease, leaf.code, delay=leaf.retry_after)
+                    if isinstance(leaf, (StoreFull, StoreReadOnly)):
+                        # The disk's trouble is not the agent's: counted, a full disk would fail every message in a minute.
+                        return HandBack(claimed.lease, leaf.code, delay=Unavailable.retry_after)
                 log.warning("attempt %d of %s failed: %s", claimed.lease.attempt, self.address, type(failure).__name__)
                 return Retry(claimed.lease, _say(failure), backoff(claimed.attempts + 1))
             case Verdict.STOPPED:
@@ -254,6 +270,7 @@ class Delivery:
             tuple(sorted({self.claimed.head.row, *(message.row for message in self._seen())})),
             tail=self._tokens.tail,
             block=self._tokens.block + 1,
+            undecodable=self._unread,
         )
 
     def _seen(self) -> Iterable[TurnMessage]:
@@ -276,9 +293,12 @@ class Delivery:
             self.wants_control = True
 
 
-def _decode(claimed: Claimed) -> None:
-    for message in (claimed.head, *claimed.carried):
+def _readable(message: TurnMessage) -> bool:
+    try:
         _check_row(message)
+    except Undecodable:
+        return False
+    return True
 
 
 def _check_row(message: TurnMessage) -> None:

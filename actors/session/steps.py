@@ -23,6 +23,7 @@ from ...storage.model.errors import (
     LeaseLost,
     OutcomeUnknown,
     StoreDown,
+    StoreError,
     error_named,
 )
 from ...storage.model.turns import Lease, Step, StepKind, ToolClass, TurnMessage
@@ -35,7 +36,7 @@ from ...storage.store import Store
 from ...storage.wire import structure
 
 INTERRUPTED = "interrupted"
-_PASSING = (LeaseLost, Busy, StoreDown, OutcomeUnknown)
+_PASSING = (LeaseLost, Busy, StoreDown, StoreError, OutcomeUnknown)
 """Not a verdict about the call: recorded as its result, it would be repeated for ever."""
 
 

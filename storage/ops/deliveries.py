@@ -117,7 +117,8 @@ class CommitTurn(Op[Ended]):
     """End a turn: answer entry, delivered states and a marker for each consumed message, terminal event, wake-ups, in one transaction.
 
     `consumed` are message rows (head, carried, steered ones that the agent saw); other processing rows return to pending.
-    `tail` is streamed text that no block holds yet. `stuck` marks the mailbox (RT-6).
+    `tail` is streamed text that no block holds yet. `stuck` marks the mailbox (RT-6). `undecodable` are `msg_…` ids that came along and
+    could not be read: they fail beside the turn, which went on without them (RT-12).
     """
 
     lane: ClassVar[Lane] = Lane.HOLDERS
@@ -130,6 +131,7 @@ class CommitTurn(Op[Ended]):
     tail: str = ""
     block: int = 0
     stuck: str | None = None
+    undecodable: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:

@@ -9,6 +9,7 @@ all is rolled back and each op runs under its own savepoint, so that the offende
 from __future__ import annotations
 
 import itertools
+import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,14 +20,14 @@ import trio
 from ..clock import StoreClock
 from ..commit import Applied, Failure
 from ..model.addresses import Scope
-from ..model.errors import CallboardError, Rejected
+from ..model.errors import CallboardError, Rejected, StoreError
 from ..ops import VoidLeases
 from ..ops.base import Op
 from ..queries import load
 from ..rows import Row
 from .bridge import CLOSE_SECONDS, Executor, open_connection
 from .connect import MEMORY
-from .faults import map_sqlite_error
+from .faults import map_sqlite_error, shown
 from .handlers import HANDLERS
 from .lock import FileLock, acquire_lock
 from .migrations import check_file, migrate
@@ -35,6 +36,9 @@ from .tx import Tx
 READERS = 2
 FLOOR_SECONDS = 0.5
 """How often the clock's floor is written, beside whatever commits: the most that a restart may fall behind (RT-18)."""
+
+# SQLite itself goes on writing to the files that it has open, and what is accepted there is gone when this process is.
+_MOVED = "or its log was deleted or replaced while it was open; stop this process and put the file back"
 
 
 class _OpFailed(Exception):
@@ -55,6 +59,7 @@ class SqliteDriver:
         self._scopes: dict[Scope, int] = {}
         self._clock = StoreClock(0.0)
         self._floor_at = 0.0
+        self._files: dict[str, tuple[int, int] | None] = {}
 
     async def start(self) -> None:
         """Migrate, take the clock's floor over, and void the leases of the file's last owner."""
@@ -62,6 +67,9 @@ class SqliteDriver:
         floor = await self._writer.run(lambda conn: conn.execute(self._sql["meta_get"], ("clock_floor",)).fetchone())
         self._clock = StoreClock(floor[0] if floor else 0.0)
         await self.apply([VoidLeases()])
+        if self.path != MEMORY:
+            file = os.path.realpath(self.path)
+            self._files = {name: _identity(name) for name in (file, f"{file}-wal")}
 
     def now(self) -> float:
         """Store time in seconds since the epoch."""
@@ -103,6 +111,9 @@ class SqliteDriver:
             conn.execute("COMMIT")
 
     def _apply(self, ops: Sequence[Op[Any]], now: float, conn: sqlite3.Connection, *, last: bool = False) -> Applied:
+        for name, known in self._files.items():
+            if _identity(name) != known:
+                raise StoreError(_MOVED, path=shown(self.path))
         outcomes: list[Any] = []
         touched: dict[str, int] = {}
         try:
@@ -153,6 +164,14 @@ class SqliteDriver:
                 outcomes.append(Failure(refused))
             conn.execute("RELEASE op")
         return outcomes, touched
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(name)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _plain(tx: Tx, op: Op[Any]) -> Any:

@@ -11,6 +11,7 @@ from ..model.sessions import ChildState
 from ..model.states import Outcome, Reason, Status
 from ..model.turns import Lease
 from ..ops.deliveries import CommitTurn, End, Ended, Fail, HandBack, Retry
+from .changing import fail_waiting
 from .delivering import Fence, fence
 from .notices import end_child, tell_sender
 from .tx import Tx
@@ -55,6 +56,8 @@ def commit_turn(tx: Tx, op: CommitTurn) -> Ended:
         "marker_insert",
         [(held.scope, lease.mailbox, row, held.turn, lease.epoch, lease.attempt, seq, due) for row in delivered],
     )
+    for uid in op.undecodable:
+        fail_waiting(tx, held.owner, uid, Reason.UNDECODABLE)
     if held.child_state == ChildState.RUNNING:
         end_child(tx, held.session, held.parent, _CHILD_STATE[op.outcome], op.answer)
     return Ended(End.COMMITTED, Status.DELIVERED, due, seq)

@@ -46,7 +46,8 @@ class Floor:
         self.conn.execute("BEGIN")
         for number in range(1, sessions + 1):
             self.conn.execute(
-                "INSERT INTO mailbox (id, scope, recipient, updated_at) VALUES (?, 1, ?, 0)", (number, f"session:{number}")
+                "INSERT INTO mailbox (id, scope, recipient, updated_at) VALUES (?, 1, ?, 0)",
+                (number, f"session:{number}"),
             )
         self.conn.execute("COMMIT")
         self._next = 0

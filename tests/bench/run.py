@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).parents[2] / ".links"), str(Path(__file__).parent)]
 
 import trio
 from scenarios import SCENARIOS, Row
@@ -33,7 +30,8 @@ def main() -> None:
         print(f"{row.name:12}{row.value:12.3f} {row.unit:12}{row.floor:12.3f}{row.ratio:8.2f}{row.n:9}", flush=True)
     if options.json:
         table = [
-            {"name": r.name, "value": r.value, "unit": r.unit, "floor": r.floor, "ratio": r.ratio, "n": r.n} for r in rows
+            {"name": r.name, "value": r.value, "unit": r.unit, "floor": r.floor, "ratio": r.ratio, "n": r.n}
+            for r in rows
         ]
         options.json.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
 

@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import callboard
 import trio
+from floor import TEXT, Floor
+
+import callboard
 from callboard.storage.model.addresses import Scope, Sender
 from callboard.storage.ops import Claim
 from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
 from callboard.storage.sqlite.migrations import migrate
 from callboard.storage.store import Store, open_store
-
-from floor import TEXT, Floor
 
 SCOPE = Scope()
 SENDER = Sender("operator", "member", "operator")
@@ -90,7 +90,9 @@ async def _flood(store: Store, sessions: list[str], total: int) -> None:
 
     async def produce() -> None:
         while (number := next(numbers)) < total:
-            await store.apply(enqueue(SCOPE, f"session:{sessions[number % len(sessions)]}", SENDER, TEXT, depth_limit=None))
+            await store.apply(
+                enqueue(SCOPE, f"session:{sessions[number % len(sessions)]}", SENDER, TEXT, depth_limit=None)
+            )
 
     async with trio.open_nursery() as nursery:
         for _ in range(PRODUCERS):

@@ -24,6 +24,7 @@ WALL.install()
 import callboard  # noqa: E402 (the clock is patched first)
 from callboard.storage.model.errors import CallboardError, Inactive  # noqa: E402
 from callboard.storage.model.states import OPEN  # noqa: E402
+from callboard.supervisors.runtime import open_runtime  # noqa: E402 (the facade is lazy, and all of it is to be loaded by now)
 from worker_agents import Gates, Side, make_agents  # noqa: E402
 
 
@@ -66,7 +67,7 @@ class Host:
         agents = make_agents(Side(Path(f"{path}.side")), self._gates)
         opened = False
         try:
-            async with callboard.open_runtime(f"sqlite:///{path}", agents=agents, tuning=tuning) as runtime:
+            async with open_runtime(f"sqlite:///{path}", agents=agents, tuning=tuning) as runtime:
                 opened = True
                 async with trio.open_nursery() as self._followers:
                     task_status.started(runtime)

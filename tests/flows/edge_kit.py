@@ -192,7 +192,7 @@ class EventReader:
 
     async def event(self) -> SeenEvent | None:
         """The next event; None at an orderly end of the stream."""
-        while (line := await self._line()) is not None:
+        while (line := await self.line()) is not None:
             name, colon, value = line.partition(": ")
             if not line:
                 fields, self._fields = self._fields, {}
@@ -232,7 +232,8 @@ class EventReader:
             found.append(event)
         return found
 
-    async def _line(self) -> str | None:
+    async def line(self) -> str | None:
+        """The next line without its end; None at the orderly end of the response."""
         while b"\n" not in self._text and not self._ended:
             size = int(await self.client.line(), 16)
             self._text += await self.client.take(size)

@@ -161,7 +161,7 @@ async def test_sessions_that_are_wrong(served: Served, caplog: pytest.LogCapture
     wrong: dict[str, object] = {}
     with caplog.at_level(logging.WARNING):
         for name, (body, path) in SESSIONS.items():
-            code = "invalid_field" if body.get("agent") in (None, "desk", 3) else "unknown_agent"
+            code = "invalid_field" if body.get("agent") in (None, "desk", 3, "\ud800") else "unknown_agent"
             # Not by httpx, which can't write half a pair.
             answer = await served.client.post("/v1/sessions", content=json.dumps(body), headers={"Content-Type": JSON})
             error = answer.json()["error"]

@@ -146,3 +146,27 @@ async def test_a_brutal_stop_asks_nobody() -> None:
         pool.start("willing", willing, cooperative=True)
         await wait_all_tasks_blocked()
     assert log == ["gone"]
+
+
+async def test_an_interrupt_in_the_midst_of_stopping_leaves_no_child_behind() -> None:
+    interrupted = False
+
+    def clock() -> float:
+        if interrupted:
+            raise KeyboardInterrupt
+        return 0.0
+
+    pool = DynamicSupervisor("pool", clock=clock)
+
+    async def run() -> None:
+        nonlocal interrupted
+        async with trio.open_nursery() as nursery:
+            await nursery.start(pool.run)
+            pool.start("a", trio.sleep_forever)
+            pool.start("b", trio.sleep_forever)
+            interrupted = True
+            nursery.cancel_scope.cancel()
+
+    with pytest.raises(BaseExceptionGroup):
+        await run()
+    assert len(pool) == 0

@@ -1,0 +1,52 @@
+"""Every hot statement finds its rows by an index: its cost does not grow with what is stored (RT-13)."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from callboard.storage.queries import load
+from callboard.storage.sqlite.migrations import migrate
+
+HOT = """
+target_for_enqueue message_by_key mailbox_accept pair_count due_mailboxes mailbox_claim head_claim
+carried_for_claim fence step_by_key steerable row_absorb row_deliver marker_of
+head_retry attempt_of mailbox_release mailbox_renew stop_target due_after session_by_id
+session_by_path transcript events_after event_counters message_named steps_of
+""".split()  # noqa: SIM905
+
+
+@pytest.fixture
+def conn(tmp_path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(tmp_path / "plan.db", isolation_level=None)
+    migrate(connection)
+    return connection
+
+
+@pytest.mark.spec("RT-13")
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_statement_scans_no_table(conn: sqlite3.Connection, name: str) -> None:
+    sql = load("sqlite")[name]
+    named = set(re.findall(r":([a-z_]+)", sql))
+    numbered = {int(number) for number in re.findall(r"\?(\d+)", sql)}
+    arguments: object = (
+        dict.fromkeys(named) if named else (None,) * (max(numbered) if numbered else len(re.findall(r"\?", sql)))
+    )
+    plan = [row[3] for row in conn.execute("EXPLAIN QUERY PLAN " + sql, arguments)]  # pyright: ignore[reportArgumentType]
+    assert plan or name.startswith(("row_", "head_", "mailbox_"))
+    # The subquery of due mailboxes is at most the claim's limit long; everything else must be a search.
+    scans = [step for step in plan if step.startswith("SCAN") and step not in {"SCAN d", "SCAN (subquery-1)"}]
+    assert not [step for step in scans if "CONSTANT" not in step], plan
+
+
+@pytest.mark.spec("RT-13")
+def test_a_claim_reads_due_mailboxes_in_the_order_of_their_index(conn: sqlite3.Connection) -> None:
+    plan = [
+        row[3] for row in conn.execute("EXPLAIN QUERY PLAN " + load("sqlite")["due_mailboxes"], {"now": 0, "limit": 1})
+    ]
+    assert any("mailbox_due" in step for step in plan), plan
+    assert any("message_head" in step for step in plan), plan
+    assert not any("TEMP B-TREE" in step for step in plan), plan

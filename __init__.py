@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .actors import client as client
     from .actors.ports import Tuning as Tuning
     from .actors.session.agents.base import Agent as Agent
     from .actors.session.agents.scripted import Rule as Rule
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from .storage.model.messages import Receipt as Receipt
     from .storage.model.sessions import Entry as Entry
     from .storage.model.sessions import Session as Session
+    from .supervisors.portal import Portal as Portal
+    from .supervisors.portal import open_portal as open_portal
     from .supervisors.runtime import Runtime as Runtime
     from .supervisors.runtime import open_runtime as open_runtime
     from .supervisors.team import Team as Team
@@ -54,6 +57,7 @@ _HOMES = {
     "MessageView": "storage.model.messages",
     "NotFound": "storage.model.errors",
     "PathTaken": "storage.model.errors",
+    "Portal": "supervisors.portal",
     "Receipt": "storage.model.messages",
     "Rule": "actors.session.agents.scripted",
     "Runtime": "supervisors.runtime",
@@ -69,6 +73,8 @@ _HOMES = {
     "UnknownTarget": "storage.model.errors",
     "UsageError": "storage.model.errors",
     "WouldDeadlock": "storage.model.errors",
+    "client": "actors.client",
+    "open_portal": "supervisors.portal",
     "open_runtime": "supervisors.runtime",
     "tool": "actors.session.turn",
 }
@@ -87,6 +93,7 @@ __all__ = [
     "MessageView",
     "NotFound",
     "PathTaken",
+    "Portal",
     "Receipt",
     "Rule",
     "Runtime",
@@ -102,6 +109,8 @@ __all__ = [
     "UnknownTarget",
     "UsageError",
     "WouldDeadlock",
+    "client",
+    "open_portal",
     "open_runtime",
     "tool",
 ]
@@ -111,7 +120,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{home}", __name__), name)
+    module = import_module(f".{home}", __name__)
+    value = module if home.endswith(f".{name}") else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -19,7 +19,7 @@ import trio
 
 from ..storage.changes import Aspect
 from ..storage.model.addresses import Scope, session_address
-from ..storage.model.errors import CallboardError, Unavailable
+from ..storage.model.errors import CallboardError, Unavailable, UnknownTarget
 from ..storage.model.events import Event, EventPage
 from ..storage.model.limits import PAGE_LIMIT
 from ..storage.store import Store
@@ -94,6 +94,8 @@ class Tail:
                 for sink in tuple(self.sinks):
                     if not sink.push(page.events):
                         self.sinks.discard(sink)
+            if page.last:
+                self.drop_all()
 
     def drop_all(self) -> None:
         """Send every sink back to reading rows."""
@@ -161,7 +163,10 @@ class Tails:
 
 
 class Feed:
-    """One follower. Iterate it; it ends never by itself. A slow one costs the others nothing: it reads rows when it falls behind."""
+    """One follower. Iterate it; it never ends by itself, but raises `UnknownTarget` once a deleted session has no more to tell.
+
+    A slow one costs the others nothing: it reads rows when it falls behind.
+    """
 
     def __init__(self, store: Store, tails: Tails, scope: Scope, session: str, after: int) -> None:
         self._store = store
@@ -223,7 +228,9 @@ class Feed:
             return resync
         self._queue.extend(page.events)
         reached = page.events[-1].id if page.events else self.cursor
-        if not page.more:
+        if page.last and not page.events:
+            raise UnknownTarget("the session was deleted", path="session")
+        if not page.more and not page.closed:
             self._live = self._tails.join(self._scope, self._session, self, reached)
         return None
 

@@ -152,9 +152,9 @@ class Reads:
         )
         if not counters:
             raise UnknownTarget("there is no such session here", path="session")
-        floor, newest = counters[0]
+        floor, newest, closed = counters[0]
         events = tuple(event_from(session, row) for row in rows[:limit])
-        return EventPage(events, floor, newest, more=len(rows) > limit)
+        return EventPage(events, floor, newest, more=len(rows) > limit, closed=bool(closed))
 
     async def turn_goes_on(self, scope: Scope, session: str, turn: str, *, after: int) -> bool:
         """Whether any event of a turn is above `after`."""

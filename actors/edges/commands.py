@@ -102,4 +102,8 @@ def command_from(frame: dict[str, Any]) -> Command:
 def subject_of(frame: dict[str, Any]) -> dict[str, str]:
     """What an error frame repeats, so that the client knows which of its frames was refused: {session?, message_id?}."""
     given = {name: frame.get(name) for name in ("session", "message_id")}
-    return {name: text for name, text in given.items() if isinstance(text, str) and len(text) <= MESSAGE_ID_CHARS}
+    return {
+        name: text
+        for name, text in given.items()
+        if isinstance(text, str) and len(text) <= MESSAGE_ID_CHARS and text.isprintable()
+    }

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 import trio
 import trio_websocket
 
-from ...storage.model.errors import CallboardError, InvalidField, NotFound, bounded
+from ...storage.model.errors import CallboardError, InvalidField, NotFound, UnknownTarget, bounded
 from ...storage.model.ids import check_client_id
 from ...storage.wire import parse_object
 from .auth import Principal, check_origin
@@ -160,6 +160,8 @@ class Conversation:
             raise TooManySubscriptions(f"{SUBSCRIPTIONS_MOST} subscriptions a connection are allowed")
         scope = self._principal.scope
         page = await self._edge.desk.store.reads.events(scope, session, after=command.after)
+        if page.closed:
+            raise UnknownTarget("there is no such session here", path="session")
         await self._say({"type": "subscribed", "session": session, "newest": page.newest})
         subscription = self._subscriptions[session] = Subscription(
             self._edge.desk,

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 import trio
 
 from ...storage.model.addresses import Scope
-from ...storage.model.errors import CallboardError
+from ...storage.model.errors import CallboardError, UnknownTarget
 from ...storage.model.events import Event, EventPage
 from ..desk import Desk
 from ..tail import gap
@@ -113,6 +113,8 @@ class Subscription:
             for frames, newest in _writes(page.events):
                 await self._deliver(frames)
                 self._cursor = newest
+            if page.last:
+                raise UnknownTarget("the session was deleted", path="session")
             if not page.more and self._desk.tails.join(self._scope, self.session, self, self._cursor):
                 return
             page, first = None, False

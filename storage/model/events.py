@@ -51,10 +51,17 @@ class Event:
 class EventPage:
     """Events above a cursor, oldest first, with the session's counters at the same moment.
 
-    `floor`: ids at or below it may have been pruned. `newest`: the highest id given out. `more`: further rows follow.
+    `floor`: ids at or below it may have been pruned. `newest`: the highest id given out. `more`: further rows follow. `closed`: the session
+    was deleted, so nothing new will follow.
     """
 
     events: tuple[Event, ...]
     floor: int
     newest: int
     more: bool
+    closed: bool = False
+
+    @property
+    def last(self) -> bool:
+        """No page will ever follow this one."""
+        return self.closed and not self.more

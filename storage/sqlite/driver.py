@@ -68,8 +68,7 @@ class SqliteDriver:
         self._clock = StoreClock(floor[0] if floor else 0.0)
         await self.apply([VoidLeases()])
         if self.path != MEMORY:
-            file = os.path.realpath(self.path)
-            self._files = {name: _identity(name) for name in (file, f"{file}-wal")}
+            self._files = _identities(self.path)
 
     def now(self) -> float:
         """Store time in seconds since the epoch."""
@@ -164,6 +163,11 @@ class SqliteDriver:
                 outcomes.append(Failure(refused))
             conn.execute("RELEASE op")
         return outcomes, touched
+
+
+def _identities(path: str) -> dict[str, tuple[int, int] | None]:
+    file = os.path.realpath(path)
+    return {name: _identity(name) for name in (file, f"{file}-wal")}
 
 
 def _identity(name: str) -> tuple[int, int] | None:

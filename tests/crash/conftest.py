@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from callboard.tests.crash.kit import Rows, Spares, Workers, workers_of
+from callboard.tests.crash.kit import Spares, Workers, workers_of
+from callboard.tests.crash.rows import Rows
 
 
 @pytest.fixture(scope="session")

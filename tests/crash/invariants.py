@@ -9,8 +9,9 @@ import json
 from collections import Counter, defaultdict
 from typing import Any
 
-from callboard.tests.crash.kit import Rows
+from callboard.tests.crash.rows import Rows
 
+AT_REST = ("holder", "head", "due", "nonce", "stop_at", "stuck")
 TERMINAL = ("turn.completed", "turn.failed", "turn.stopped")
 
 
@@ -35,7 +36,7 @@ def _mailboxes(rows: Rows) -> list[str]:
         " (SELECT count(*) FROM entry AS e WHERE e.mailbox = m.id) AS entries,"
         " (SELECT max(seq) FROM entry AS e WHERE e.mailbox = m.id) AS last FROM mailbox AS m"
     ):
-        left = {name: box[name] for name in ("holder", "head", "due", "nonce", "stop_at", "stuck") if box[name] is not None}
+        left = {name: box[name] for name in AT_REST if box[name] is not None}
         if left or box["depth"] or box["taken"]:
             wrong.append(f"{box['recipient']}: not at rest: {left}, depth {box['depth']}, taken {box['taken']}")
         # Unique indexes forbid a number twice, so as many rows as the highest number means dense from 1.
@@ -58,15 +59,15 @@ def _messages(rows: Rows) -> list[str]:
     entries = Counter(rows.values("SELECT message FROM entry"))
     wrong: list[str] = []
     for row in rows.all("SELECT * FROM message"):
-        id, status = row["id"], row["status"]
-        answers = entries[id] - own[id]
+        key, status = row["id"], row["status"]
+        answers = entries[key] - own[key]
         name = f"{row['message_id'] or row['uid']} ({status} {row['outcome'] or row['reason']})"
         if status not in ("delivered", "failed"):
             wrong.append(f"{name}: not final")
-        if markers[id] != (status == "delivered"):
-            wrong.append(f"{name}: {markers[id]} markers")
-        if own[id] != 1 or answers > 1 or (status == "failed" and answers):
-            wrong.append(f"{name}: {own[id]} entries of its own, {answers} answers")
+        if markers[key] != (status == "delivered"):
+            wrong.append(f"{name}: {markers[key]} markers")
+        if own[key] != 1 or answers > 1 or (status == "failed" and answers):
+            wrong.append(f"{name}: {own[key]} entries of its own, {answers} answers")
     return wrong
 
 
@@ -94,8 +95,9 @@ def _turns(rows: Rows) -> list[str]:
         claims = row["claims"]
         if attempts != list(range(1, claims + 1)) or count["turn.started"] != min(claims, 1):
             wrong.append(f"{turn}: attempts {attempts}, claims {claims}, started {count['turn.started']}")
-        if [data["attempt"] for data in given_up] != attempts[: len(given_up)] or len(given_up) not in (claims - 1, claims):
-            wrong.append(f"{turn}: relinquished {[data['attempt'] for data in given_up]} of {attempts}")
+        lost = [data["attempt"] for data in given_up]
+        if lost != attempts[: len(lost)] or claims - len(lost) not in (0, 1):
+            wrong.append(f"{turn}: relinquished {lost} of {attempts}")
         if row["takeovers"] != sum(data["cause"] == "takeover" for data in given_up):
             wrong.append(f"{turn}: {row['takeovers']} takeovers, relinquished {given_up}")
         if row["status"] == "delivered" and row["attempt"] != claims:

@@ -1,7 +1,7 @@
-"""What the crash tests share: workers as real processes that are killed, and their rows.
+"""What the crash tests share: workers as real processes that are killed.
 
-Here: starting, asking, hearing and killing workers (`Worker`, `Workers`), and reading a file (`Rows`). Not here: what must hold of the
-rows (`invariants`). Nothing sleeps: a test waits for a line that a worker has printed.
+Here: starting, asking, hearing and killing workers. Not here: their rows (`rows`), and what must hold of those (`invariants`).
+Nothing sleeps: a test waits for a line that a worker has printed, or for its end.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +80,14 @@ class Worker:
         self._numbers += 1
         number = self._numbers
         line = json.dumps({"do": do, "n": number, **fields}).encode() + b"\n"
-        try:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._stdin.send_all(line)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
         return number
+
+    async def dies(self, do: str, **fields: Any) -> None:
+        """Give a command, and wait until the process has killed itself at the trap that it was opened with."""
+        await self.tell(do, **fields)
+        assert await self.gone() == -signal.SIGKILL
 
     async def heard(self, said: str, **fields: Any) -> Line:
         """The first line that says this with these fields, whether it has come or is to come. Raises `Gone`."""
@@ -204,57 +206,3 @@ async def workers_of(spares: Spares) -> AsyncIterator[Workers]:
         finally:
             workers.end()
             nursery.cancel_scope.cancel()
-
-
-class Rows:
-    """A database file as it lies there, read without any code of the product."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    @contextmanager
-    def _connected(self, mode: str) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(f"{self.file.as_uri()}?mode={mode}", uri=True, isolation_level=None)) as connection:
-            connection.row_factory = sqlite3.Row
-            yield connection
-
-    def all(self, sql: str, *values: Any) -> list[sqlite3.Row]:
-        with self._connected("ro") as connection:
-            return connection.execute(sql, values).fetchall()
-
-    def one(self, sql: str, *values: Any) -> sqlite3.Row:
-        (row,) = self.all(sql, *values)
-        return row
-
-    def values(self, sql: str, *values: Any) -> list[Any]:
-        """The first column."""
-        return [row[0] for row in self.all(sql, *values)]
-
-    def change(self, sql: str, *values: Any) -> int:
-        """Write behind everybody's back; only while no worker has the file. Returns how many rows."""
-        with self._connected("rw") as connection:
-            return connection.execute(sql, values).rowcount
-
-    def message(self, message_id: str) -> sqlite3.Row:
-        return self.one("SELECT * FROM message WHERE message_id = ?", message_id)
-
-    def answers(self, message_id: str) -> list[str]:
-        """What was answered to a message."""
-        return self.values(
-            "SELECT e.content FROM entry AS e JOIN message AS m ON m.id = e.message WHERE m.message_id = ?"
-            " AND e.role = 'assistant' ORDER BY e.seq",
-            message_id,
-        )
-
-    def kinds(self, message_id: str) -> list[str]:
-        """The kinds of the events of a message's turn."""
-        return self.values(
-            "SELECT e.kind FROM event AS e JOIN message AS m ON e.turn = 'turn_' || substr(m.uid, 5)"
-            " WHERE m.message_id = ? ORDER BY e.n",
-            message_id,
-        )
-
-    def side(self) -> list[Line]:
-        """What the tools of the agents have really done."""
-        file = Path(f"{self.file}.side")
-        return [json.loads(line) for line in file.read_bytes().splitlines()] if file.exists() else []

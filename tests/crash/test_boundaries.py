@@ -11,7 +11,8 @@ import pytest
 import trio
 
 from callboard.tests.crash.invariants import check
-from callboard.tests.crash.kit import Gone, Rows, Worker, Workers
+from callboard.tests.crash.kit import Gone, Worker, Workers
+from callboard.tests.crash.rows import Rows
 
 PARTIAL = "partial " + "." * 200
 CAST = {"/guide": "guide", "/helper": "nothing", "/slow": "slow"}

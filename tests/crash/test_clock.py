@@ -6,13 +6,15 @@ by more than the floor may lag, and nothing that is held or due is seen an hour 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from callboard.storage.sqlite.driver import FLOOR_SECONDS
 from callboard.tests.crash.invariants import check
-from callboard.tests.crash.kit import Rows, Worker, Workers
+from callboard.tests.crash.kit import Worker, Workers
+from callboard.tests.crash.rows import Rows
 
 HOUR = 3600.0
 STEPS = [HOUR, -HOUR]
@@ -60,7 +62,9 @@ async def test_a_step_while_the_process_runs(workers: Workers, file: Path, rows:
     assert retry_at <= tried_at, "tried before it was due"
     assert (await worker.ask("now"))["now"] < before + HOUR / 2
     await served(worker, "m-3")
-    assert [line["attempt"] for line in worker.lines("running", message="m-1")] == [1], "a live lease was delivered twice"
+    assert [line["attempt"] for line in worker.lines("running", message="m-1")] == [1], (
+        "a live lease was delivered twice"
+    )
 
     await worker.ask("release", gate="polite")
     await worker.ask("idle")
@@ -118,4 +122,4 @@ async def test_a_clock_that_was_an_hour_ahead_and_is_right_again(workers: Worker
     await worker.close()
     check(rows)
     events = rows.values("SELECT at FROM event ORDER BY id")
-    assert all(later > earlier - FLOOR_SECONDS for earlier, later in zip(events, events[1:], strict=False))
+    assert all(later > earlier - FLOOR_SECONDS for earlier, later in pairwise(events))

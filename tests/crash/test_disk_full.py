@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from callboard.tests.crash.invariants import check
-from callboard.tests.crash.kit import Refused, Rows, Worker, Workers
+from callboard.tests.crash.kit import Refused, Worker, Workers
+from callboard.tests.crash.rows import Rows
 
 LONG = "long " + "." * 19_000
 TUNING = {"lease_seconds": 1.0, "renew_seconds": 0.2}
@@ -45,17 +46,18 @@ async def test_a_full_disk_refuses_sends_and_loses_nothing(workers: Workers, fil
     await full(worker)
     accepted: list[str] = []
     refused: list[str] = []
+    reasons: list[Refused] = []
     for n in range(12):
         try:
             await worker.ask("send", session="/helper", content=LONG if n % 2 else f"short {n}", message_id=f"m-{n}")
-        except Refused as refusal:
-            assert refusal.code == "store_full"
-            assert "no space is left" in refusal.line["message"]
-            assert refusal.line["path"] == str(file)
-            refused.append(f"m-{n}")
-        else:
             accepted.append(f"m-{n}")
+        except Refused as refusal:
+            refused.append(f"m-{n}")
+            reasons.append(refusal)
     assert len(refused) >= 6, "a long message had room"
+    assert {refusal.code for refusal in reasons} == {"store_full"}
+    assert {refusal.line["path"] for refusal in reasons} == {str(file)}
+    assert "no space is left" in str(reasons[0])
     assert set(rows.values("SELECT message_id FROM message")) == set(accepted), "a refused send has left something"
     assert rows.values("SELECT count(*) FROM entry WHERE role = 'user'") == [len(accepted)]
 
@@ -148,11 +150,11 @@ def folder() -> Iterator[Path]:
 
 
 async def test_a_read_only_file_is_refused_and_the_process_goes_on(workers: Workers, folder: Path) -> None:
-    file = folder / "desk.db"
+    file, lock = folder / "desk.db", folder / "desk.db.lock"
     worker = await workers.open(file)
     await worker.close()
     file.chmod(0o444)
-    Path(f"{file}.lock").chmod(0o666)
+    lock.chmod(0o666)
     before = file.read_bytes()
     worker = workers.start()
     with pytest.raises(Refused, match="write access") as refusal:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from callboard.tests.crash.invariants import check
-from callboard.tests.crash.kit import Refused, Rows, Worker, Workers
+from callboard.tests.crash.kit import Refused, Worker, Workers
+from callboard.tests.crash.rows import Rows
 
 SHORT = {"lease_seconds": 0.4, "renew_seconds": 0.1}
 
@@ -102,7 +103,9 @@ async def test_a_lease_that_ran_out_is_not_trusted_again(workers: Workers, file:
     await worker.ask("idle")
     await worker.close()
     check(rows)
-    (attempt,) = rows.values("SELECT attempt FROM marker JOIN message ON message.id = marker.message WHERE message_id = 'm-1'")
+    (attempt,) = rows.values(
+        "SELECT attempt FROM marker JOIN message ON message.id = marker.message WHERE message_id = 'm-1'"
+    )
     assert attempt > 1
     assert rows.answers("m-1") == [f"done at attempt {attempt}"]
 

@@ -10,7 +10,8 @@ import attrs
 import pytest
 
 from callboard.tests.crash.invariants import check
-from callboard.tests.crash.kit import Gone, Rows, Workers
+from callboard.tests.crash.kit import Workers
+from callboard.tests.crash.rows import Rows
 
 STEPS = ["book 1", "look 1", "ring 1?", "ring 1", "send", "book 2", "ring 2?", "ring 2", "send"]
 """The commits of the agent `tinker`: an external call is recorded twice, first (?) that it begins."""
@@ -55,9 +56,7 @@ async def test_killed_at_each_step(workers: Workers, tmp_path: Path) -> None:
         file = tmp_path / f"{kill.where}-{kill.n}.db"
         shutil.copy(clean, file)
         await worker.ask("open", path=str(file), trap={"where": kill.where, "n": kill.n, "op": "RecordStep"})
-        with pytest.raises(Gone):
-            await worker.ask("send", session="/tinker", content="go", message_id="m-1")
-            await worker.ask("idle")
+        await worker.dies("send", session="/tinker", content="go", message_id="m-1")
         worker = await workers.open(file)
         await worker.ask("send", session="/tinker", content="go", message_id="m-1")
         await worker.ask("idle")
@@ -90,9 +89,7 @@ async def test_an_agent_that_has_committed_in_its_own_store_is_not_run_again(
 ) -> None:
     worker = await workers.open(file, trap={"where": "before", "n": 1, "op": "CommitTurn"})
     await worker.ask("session", path="/keeper", agent="keeper")
-    with pytest.raises(Gone):
-        await worker.ask("send", session="/keeper", content="keep this", message_id="m-1")
-        await worker.ask("idle")
+    await worker.dies("send", session="/keeper", content="keep this", message_id="m-1")
     worker = await workers.open(file)
     await worker.ask("idle")
     await worker.close()

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from callboard.tests.crash.invariants import check
-from callboard.tests.crash.kit import Gone, Rows, Worker, Workers
+from callboard.tests.crash.kit import Worker, Workers
+from callboard.tests.crash.rows import Rows
 
 PARTIAL = "partial " + "." * 200
 HASTY = {"stop_grace_seconds": 0.05, "stuck_after_seconds": 0.05, "renew_seconds": 0.1}
@@ -63,13 +64,9 @@ async def test_killed_after_the_stop_was_stored(workers: Workers, file: Path, ro
 
 @pytest.mark.spec("RT-4", "RT-9")
 @pytest.mark.parametrize("where", ["before", "after"])
-async def test_killed_while_the_stopped_turn_is_committed(
-    workers: Workers, file: Path, rows: Rows, where: str
-) -> None:
+async def test_killed_while_the_stopped_turn_is_committed(workers: Workers, file: Path, rows: Rows, where: str) -> None:
     worker = await running(workers, file, "slow", trap={"where": where, "n": 1, "op": "CommitTurn"})
-    with pytest.raises(Gone):
-        await worker.ask("stop", session="/slow")
-        await worker.ask("idle")
+    await worker.dies("stop", session="/slow")
     worker = await recovered(workers, file)
 
     check(rows)
@@ -85,14 +82,12 @@ async def test_queued_messages_are_dropped_with_the_stop_or_not_at_all(
 ) -> None:
     worker = await running(workers, file, "hang", trap={"where": "before", "n": 1, "op": "RequestStop"})
     await worker.ask("send", session="/hang", content="queued", message_id="m-2")
-    with pytest.raises(Gone):
-        await worker.ask("stop", session="/hang", drop_queued=True)
+    await worker.dies("stop", session="/hang", drop_queued=True)
     assert rows.message("m-2")["status"] == "pending"
 
     worker = await workers.open(file, trap={"where": "after", "n": 1, "op": "RequestStop"})
     await worker.heard("running", message="m-1", attempt=2)
-    with pytest.raises(Gone):
-        await worker.ask("stop", session="/hang", drop_queued=True)
+    await worker.dies("stop", session="/hang", drop_queued=True)
     worker = await recovered(workers, file)
 
     check(rows)

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import trio
 from worker_hooks import Hooks, Trap, Wall, say
@@ -21,11 +20,14 @@ from worker_hooks import Hooks, Trap, Wall, say
 WALL = Wall()
 WALL.install()
 
-import callboard  # noqa: E402 (the clock is patched first)
-from callboard.storage.model.errors import CallboardError, Inactive  # noqa: E402
-from callboard.storage.model.states import OPEN  # noqa: E402
+from worker_agents import Gates, make_agents  # noqa: E402 (the clock is patched first)
+from worker_story import converse, settled  # noqa: E402
+from worker_tools import Side  # noqa: E402
+
+import callboard  # noqa: E402
+from callboard.storage.model.errors import CallboardError  # noqa: E402
+from callboard.storage.sqlite.driver import SqliteDriver  # noqa: E402
 from callboard.supervisors.runtime import open_runtime  # noqa: E402 (the facade is lazy, and all of it is to be loaded by now)
-from worker_agents import Gates, Side, make_agents  # noqa: E402
 
 
 class Host:
@@ -126,59 +128,11 @@ class Host:
 
     async def idle(self) -> None:
         """Wait until no mailbox is due at any time, or held."""
-
-        async def settled() -> bool:
-            return await self.runtime.store.reads.counts(float("inf")) == (0, 0)
-
-        await self._until(settled)
+        await settled(self.runtime)
 
     async def converse(self) -> None:
-        """One conversation that can be taken up again at any point: each part looks first at what is recorded."""
-        runtime = self.runtime
-        await runtime.send("/slow", "begin", message_id="m-slow")
-        await self._until(partial(self._streamed, "m-slow"))
-        await runtime.send("/guide", "go", message_id="m-go")
-        await runtime.wait("m-go")
-        (child,) = [entry.content for entry in await runtime.read("/guide") if entry.in_reply_to == "m-go"]
-        result = f"subagent-result-{child.removeprefix('child ')}"
-        await self._until(partial(self._known, result))
-        await runtime.wait(result)
-        await self._until(partial(self._stopped, "/slow", "m-slow"))
-        await runtime.wait("m-slow")
-        await runtime.send("/guide", "notices?", message_id="m-notices")
-        await runtime.wait("m-notices")
-        await self.idle()
-
-    async def _streamed(self, message_id: str) -> bool:
-        view = await self.runtime.receipt(message_id)
-        return view.status not in OPEN or bool(
-            await self.runtime.store.reads.tokens(self.runtime.scope, view.session, view.turn_id)
-        )
-
-    async def _known(self, message_id: str) -> bool:
-        try:
-            await self.runtime.receipt(message_id)
-        except callboard.NotFound:
-            return False
-        return True
-
-    async def _stopped(self, session: str, message_id: str) -> bool:
-        if (await self.runtime.receipt(message_id)).status not in OPEN:
-            return True
-        try:
-            await self.runtime.stop(session, drop_queued=True)
-        except Inactive:  # not claimed again yet, or just ended
-            return False
-        return True
-
-    async def _until(self, holds: Callable[[], Awaitable[bool]]) -> None:
-        """Look again at every change."""
-        changed = trio.Event()
-        with self.runtime.store.changes.watch(None, lambda _: changed.set()):
-            while not await holds():
-                with trio.move_on_after(1):
-                    await changed.wait()
-                changed = trio.Event()
+        """See `worker_story`."""
+        await converse(self.runtime)
 
     # -- what the test does to it ----------------------------------------------------------------------------------------
 
@@ -202,8 +156,8 @@ class Host:
 
     async def pragma(self, name: str, value: int) -> dict[str, Any]:
         """Set a limit of the writing connection, as a full disk or a closed file would be one."""
-        writer = self.runtime.store._driver._writer  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-        return {"value": await writer.run(lambda conn: conn.execute(f"PRAGMA {name}={value}").fetchone())}
+        driver = cast("SqliteDriver", self.runtime.store._driver)
+        return {"value": await driver._writer.run(lambda conn: conn.execute(f"PRAGMA {name}={value}").fetchone())}
 
 
 async def commands() -> AsyncIterator[dict[str, Any]]:

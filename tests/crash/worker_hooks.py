@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import trio
@@ -109,8 +109,10 @@ class Hooks:
             self.locked_at = time.monotonic()
             return held
 
-        def committing(this: Any, ops: Sequence[Any], now: float, conn: Any, **options: Any) -> Any:
-            return commit(this, ops, now, _Watched(conn, ops, self.trap), **options)  # pyright: ignore[reportArgumentType]
+        def committing(
+            this: Any, ops: Sequence[Any], now: float, conn: sqlite3.Connection, *, last: bool = False
+        ) -> Any:
+            return commit(this, ops, now, cast("sqlite3.Connection", _Watched(conn, ops, self.trap)), last=last)
 
         async def applying(this: Any, ops: Sequence[Any]) -> Any:
             try:
@@ -122,9 +124,12 @@ class Hooks:
                 self._tell(type(op).__name__, op, outcome)
             return applied
 
-        driver.acquire_lock = locking  # pyright: ignore[reportAttributeAccessIssue]
-        driver.SqliteDriver._apply = committing
-        driver.SqliteDriver.apply = applying
+        for owner, name, hook in (
+            (driver, "acquire_lock", locking),
+            (driver.SqliteDriver, "_apply", committing),
+            (driver.SqliteDriver, "apply", applying),
+        ):
+            setattr(owner, name, hook)
 
     async def renewals(self, times: int) -> None:
         for _ in range(times):

@@ -39,6 +39,13 @@ async def count(turn: Turn) -> str:
     return f"{most} tokens"
 
 
+async def shout(turn: Turn) -> str:
+    """`shout N`: streams N blocks of 20,000 characters."""
+    for number in range(int(turn.text.split()[1])):
+        await turn.emit(f"{number} ".ljust(20_000, "!"))
+    return "done"
+
+
 async def wait_for_stop(turn: Turn) -> str:
     """Works until it is asked to stop."""
     await turn.emit("working")
@@ -65,6 +72,7 @@ AGENTS: Mapping[str, Any] = {
         otherwise="try: echo TEXT",
     ),
     "counter": count,
+    "loud": shout,
     "patient": wait_for_stop,
     "broken": fail,
     "silent": silent,

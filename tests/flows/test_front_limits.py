@@ -94,8 +94,8 @@ async def test_a_head_may_have_so_many_bytes_and_no_more() -> None:
         )
         assert code(await front.ask(get("/" + "a" * 2000))) == (414, "uri_too_long")
         async with await front.connect() as client:
-            await client.send(get("/") + get("/", "X: " + "a" * 1000))
-            assert (await client.answer()).status == 200
+            await client.send(get("/") + post(b"b" * 5000) + get("/", "X: " + "a" * 1000))
+            assert [(await client.answer()).status for _ in range(2)] == [200, 200]
             assert code(await client.answer()) == (431, "headers_too_large")
 
 

@@ -84,6 +84,24 @@ async def test_is_disconnected_turns_true() -> None:
             await gone.wait()
 
 
+async def test_is_disconnected_turns_true_also_if_the_body_is_never_read() -> None:
+    begun, gone = trio.Event(), trio.Event()
+
+    async def poll(request: Request) -> Response:
+        while not await request.is_disconnected():
+            begun.set()
+            await trio.lowlevel.checkpoint()
+        gone.set()
+        return Response()
+
+    async with serving(Starlette(routes=[Route("/", poll)])) as front:
+        async with await front.connect() as client:
+            await client.send(get())
+            await begun.wait()
+        with trio.fail_after(2):
+            await gone.wait()
+
+
 async def test_polling_for_the_disconnect_does_not_swallow_the_body() -> None:
     async def poll(request: Request) -> Response:
         for _ in range(3):
@@ -192,6 +210,22 @@ async def test_a_client_that_does_not_read_is_cut_and_the_application_told() -> 
         await client.send(get())
         with trio.fail_after(3):
             await ended.wait()
+
+
+async def test_a_send_that_the_application_gave_up_half_way_cuts_the_response() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(START)
+        with trio.move_on_after(0.1) as patience:
+            await send({"type": "http.response.body", "body": bytes(5_000_000), "more_body": True})
+        assert patience.cancelled_caught
+        await send({"type": "http.response.body", "body": b"end"})
+
+    async with serving(app) as front, await front.connect(receive_buffer=4096) as client:
+        await client.send(get())
+        await client.head()
+        await trio.testing.wait_all_tasks_blocked(0.2)
+        with trio.fail_after(3), pytest.raises(AssertionError, match="the server closed after"):
+            await client.take(5_000_000)
 
 
 async def test_a_slow_reader_that_reads_is_not_cut() -> None:

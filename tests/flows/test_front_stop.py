@@ -75,6 +75,26 @@ async def test_a_request_in_flight_is_finished_and_the_connection_closed() -> No
         await front.stopped.wait()
 
 
+async def test_a_connection_whose_response_had_begun_ends_with_it() -> None:
+    go_on = trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await go_on.wait()
+        await send({"type": "http.response.body", "body": b"all"})
+
+    async with serving(app, limits=Limits(grace_seconds=5)) as front, await front.connect() as client:
+        await client.send(get())
+        await client.head()
+        front.stop.set()
+        await trio.testing.wait_all_tasks_blocked()
+        go_on.set()
+        assert [chunk async for chunk in client.chunks()] == [b"all"]
+        with trio.fail_after(1):
+            assert await client.rest() == b""
+            await front.stopped.wait()
+
+
 async def test_a_request_that_outlives_the_grace_is_cancelled() -> None:
     cancelled = trio.Event()
 

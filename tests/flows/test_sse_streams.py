@@ -219,11 +219,17 @@ async def test_followers_in_one_process_read_rows_once(served: Served, monkeypat
 
 
 async def test_a_stream_ends_when_its_session_is_deleted(served: Served) -> None:
-    session = await served.open()
-    await served.say(session, "echo hi")
+    session = await served.open("patient")
+    await served.post(session, "work")
+    await served.post(session, "wait")
     async with served.stream(events_of(session)) as stream:
-        await stream.until("turn.completed")
+        await stream.until("turn.token")
         assert (await served.client.delete(f"/v1/sessions/{session}")).status_code == 204
+        reasons = [(kind, data["reason"]) for _, kind, data in await stream.rest()]
+    assert reasons == [("turn.failed", "target_deleted")] * 2
+    quiet = await served.open()
+    async with served.stream(events_of(quiet)) as stream:
+        assert (await served.client.delete(f"/v1/sessions/{quiet}")).status_code == 204
         assert await stream.rest() == []
     await served.refused("GET", events_of(session), 404, "unknown_target", headers={"Last-Event-ID": "3"})
 
@@ -232,17 +238,18 @@ async def test_a_stream_ends_when_its_session_is_deleted(served: Served) -> None
 async def test_a_reader_that_does_not_read_is_cut_and_delays_nobody(tmp_path: Path) -> None:
     limits = Limits(send_seconds=0.2, grace_seconds=1.0, linger_seconds=0.1)
     async with serving_runtime(tmp_path, limits=limits) as served:
-        session = await served.open("counter")
-        await served.say(session, "count 8000")
+        session = await served.open("loud")
+        await served.say(session, "shout 500")
         before = {child.name for child in served.front.connections.snapshot().children}
         async with await served.raw(receive_buffer=4096) as slow:
             head = f"GET {events_of(session)} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.token}\r\n\r\n"
             await slow.send(head.encode())
             await slow.line()
             (name,) = {child.name for child in served.front.connections.snapshot().children} - before
-            await served.say(session, "count 3")
-            async with served.stream(events_of(session), last=len(await served.log(session)) - 3) as stream:
-                await stream.events(3)
+            newest = len(await served.log(session))
+            async with served.stream(events_of(session), last=newest) as stream:
+                await served.say(session, "shout 1")
+                await stream.until("turn.completed")
             await served.front.connections.wait_ended(name)
             assert b"\r\n0\r\n\r\n" not in await slow.rest()
 
@@ -254,4 +261,5 @@ async def test_a_client_that_leaves_is_noticed_at_once(served: Served) -> None:
         assert stream.status == 200
         (name,) = {child.name for child in served.front.connections.snapshot().children} - before
     await served.front.connections.wait_ended(name)
-    assert not served.runtime.desk.tails._tails[(served.runtime.scope, session)].sinks
+    tail = served.runtime.desk.tails._tails.get((served.runtime.scope, session))
+    assert tail is None or not tail.sinks

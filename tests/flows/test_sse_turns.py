@@ -122,7 +122,7 @@ async def test_another_attempt_belongs_to_the_same_stream(tmp_path: Path) -> Non
     async def second_time(turn: Turn) -> str:
         nonlocal runs
         runs += 1
-        await turn.emit(f"attempt {turn.attempt}")
+        await turn.emit(f"attempt {turn.attempt}".ljust(200))
         if runs == 1:
             raise RuntimeError("the first time")
         return "done"

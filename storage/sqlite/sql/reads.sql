@@ -104,8 +104,8 @@ WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND e.turn = :t
 ORDER BY e.n LIMIT 1
 
 -- name: event_counters
--- The prune floor and the newest event of a session.
-SELECT m.event_floor, m.last_event
+-- The prune floor and the newest event of a session, and whether it was deleted.
+SELECT m.event_floor, m.last_event, s.deleted_at IS NOT NULL
 FROM scope AS c JOIN session AS s ON s.scope = c.id JOIN mailbox AS m ON m.id = s.mailbox
 WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND s.kind <> 'internal'
 

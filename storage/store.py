@@ -29,7 +29,10 @@ class Driver(Batches, Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def migrated(self) -> tuple[str, ...]: ...
     def now(self) -> float: ...
+    def announce(self, url: str) -> None: ...
     async def read(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]: ...
     async def aclose(self) -> None: ...
 
@@ -47,6 +50,15 @@ class Store:
     def name(self) -> str:
         """The database as people may see it, without credentials."""
         return self._driver.name
+
+    @property
+    def migrated(self) -> tuple[str, ...]:
+        """The migrations that were applied when it was opened."""
+        return self._driver.migrated
+
+    def announce(self, url: str) -> None:
+        """Tell other processes, which are refused while this one owns the store, where it serves."""
+        self._driver.announce(url)
 
     def now(self) -> float:
         """Store time, in seconds since the epoch."""

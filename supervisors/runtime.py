@@ -30,6 +30,7 @@ from ..storage.model.errors import RuntimeFailed
 from ..storage.model.messages import MessageView, Receipt
 from ..storage.model.sessions import Entry, Session
 from ..storage.store import Store, open_store
+from .telemetry import log_tree_event
 from .tree import ChildSpec, DynamicSupervisor, IntensityExceeded, Node, StartFailed, Strategy, Supervisor, open_tree
 
 OPERATOR: Final = Sender("operator", "member", "operator")
@@ -48,7 +49,9 @@ class Runtime:
         self.store = store
         self.agents = agents
         tails = DynamicSupervisor("tails", max_children=FOLLOWERS_MOST, grace_seconds=1.0)
-        sessions = DynamicSupervisor("sessions", max_children=tuning.live_turns, grace_seconds=5.0)
+        sessions = DynamicSupervisor(
+            "sessions", max_children=tuning.live_turns, grace_seconds=5.0, observer=log_tree_event
+        )
         pulse = Pulse()
         self.desk = Desk(store, agents.keys(), tails, tuning)
         self.dispatcher = Dispatcher(self.desk, agents, sessions, pulse, self.process)
@@ -67,6 +70,7 @@ class Runtime:
                 *(extra(self) if extra else ()),
             ],
             strategy=Strategy.REST_FOR_ONE,
+            observer=log_tree_event,
         )
 
     async def open_session(self, *, agent: str, path: str | None = None, title: str = "") -> Session:

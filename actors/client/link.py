@@ -81,6 +81,7 @@ class Link:
         self._outbox: deque[str] = deque()
         self._wake = trio.Event()
         self._websocket: trio_websocket.WebSocketConnection | None = None
+        self._closing = False
 
     def say(self, frame: dict[str, Any]) -> None:
         """Send a frame as soon as the connection takes it; if it is lost before, so is the frame."""
@@ -90,6 +91,7 @@ class Link:
     async def close(self) -> None:
         """Say good-bye, if there is somebody to say it to."""
         if self._websocket is not None:
+            self._closing = True
             await self._websocket.aclose()
 
     async def run(self) -> str:
@@ -136,9 +138,14 @@ class Link:
             self._opened(self)
             nursery.start_soon(self._write, websocket)
             nursery.start_soon(_keep_alive, websocket)
-            while True:
-                message = await websocket.get_message()
-                self._hear(parse_object(message))
+            try:
+                while True:
+                    self._hear(parse_object(await websocket.get_message()))
+            except trio_websocket.ConnectionClosed:
+                if self._closing:
+                    # The library's reader is still needed for the closing handshake; who closes also cancels us.
+                    await trio.sleep_forever()
+                raise
 
     async def _give_up_at(self, ended: trio.Event, scope: trio.CancelScope) -> None:
         await ended.wait()

@@ -297,12 +297,17 @@ async def connect(
     """
     address = address_of(url, token, client=None if client is None else check_client_id(client), tls=tls)
     live = LiveClient(address, on_change)
-    async with trio.open_nursery(strict_exception_groups=False) as nursery:
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
         nursery.start_soon(live.run)
         try:
             await live.opened()
             yield live
             await live.close()
+        except Exception as error:
+            failure = error  # raised below: out of the nursery it would come as a group
         finally:
             live.fail(Unavailable("this client is closed"))
             nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

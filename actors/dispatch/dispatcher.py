@@ -41,6 +41,7 @@ class Dispatcher:
         self._sessions = sessions
         self._names = frozenset(agents)
         self._nonces = count(1)
+        self._asked: tuple[str, float] | None = None
         self._wake = trio.Event()
         self._ended = trio.Event()
         self._draining = False
@@ -84,20 +85,25 @@ class Dispatcher:
         if free <= 0:
             return self._tuning.poll_seconds
         most = min(free, CLAIM_MOST)
-        before = trio.current_time()
+        # A claim whose outcome is unknown is asked again under its nonce: what it took must not lie until the leases end. They are
+        # trusted from before it was asked first.
+        nonce, before = self._asked or (f"{self.process}.{next(self._nonces)}", trio.current_time())
+        self._asked = nonce, before
         claim = Claim(
             holder=self.process,
-            nonce=f"{self.process}.{next(self._nonces)}",
+            nonce=nonce,
             limit=most,
             lease_seconds=self._tuning.lease_seconds,
             agents=self._names,
-            exclude=tuple(row for row, delivery in self.live.items() if delivery.ended or not delivery.trusted),
+            # Also what is being cancelled: if its end and this claim are one batch, its next message would be taken for nothing.
+            exclude=tuple(row for row, live in self.live.items() if live.ended or live.overdue or not live.trusted),
         )
         try:
             claims = await self._store.settle(claim)
         except CallboardError as error:
             log.warning("no claim could be made (%s); trying again", error.code)
             return self._tuning.poll_seconds
+        self._asked = None
         for claimed in claims.claimed:
             await self._start(Delivery(claimed, self._floor, before + self._tuning.lease_seconds))
         if len(claims.claimed) == most:

@@ -43,7 +43,7 @@ class Absorb(Op[Step]):
 
 @attrs.frozen
 class EmitTokens(Op[int]):
-    """Commit one block of streamed text as a `turn.token` event; returns its id."""
+    """Commit one block of streamed text as a `turn.token` event; returns its id, or the newest event's for a repeat."""
 
     lane: ClassVar[Lane] = Lane.HOLDERS
     repeat: ClassVar[str] = "a block whose number is not above the attempt's last one was already written"

@@ -52,6 +52,7 @@ class SqliteDriver:
         self.name = f"sqlite:///{path}"
         self.path = path
         self.lock = lock
+        self.migrated: tuple[str, ...] = ()
         self._writer = writer
         self._readers = itertools.cycle(readers or [writer])
         self._open = [*readers, writer]
@@ -63,12 +64,17 @@ class SqliteDriver:
 
     async def start(self) -> None:
         """Migrate, take the clock's floor over, and void the leases of the file's last owner."""
-        await self._writer.run(migrate)
+        self.migrated = tuple(map(str, await self._writer.run(migrate)))
         floor = await self._writer.run(lambda conn: conn.execute(self._sql["meta_get"], ("clock_floor",)).fetchone())
         self._clock = StoreClock(floor[0] if floor else 0.0)
         await self.apply([VoidLeases()])
         if self.path != MEMORY:
             self._files = _identities(self.path)
+
+    def announce(self, url: str) -> None:
+        """Say in the lock file where this process serves."""
+        if self.lock is not None:
+            self.lock.announce(url)
 
     def now(self) -> float:
         """Store time in seconds since the epoch."""

@@ -27,6 +27,7 @@ from .specs import Child, ChildSpec
 from .terms import Kind, Restart, State
 
 _Ts = TypeVarTuple("_Ts")
+_Fn = Callable[..., Awaitable[object]]
 OnFailure = Callable[[str, Exception], object]
 
 
@@ -67,6 +68,7 @@ class DynamicSupervisor:
         self._tasks: dict[str, TemporaryLife] = {}
         self._nursery: trio.Nursery | None = None
         self._empty = trio.Event()
+        self._interrupted = False
         self._enter(State.STOPPED)
 
     @overload
@@ -79,12 +81,8 @@ class DynamicSupervisor:
         cooperative: Literal[False] = False,
     ) -> None: ...
     @overload
-    def start(
-        self, name: str, fn: Callable[..., Awaitable[object]], /, *args: object, cooperative: Literal[True]
-    ) -> None: ...
-    def start(
-        self, name: str, fn: Callable[..., Awaitable[object]], /, *args: object, cooperative: bool = False
-    ) -> None:
+    def start(self, name: str, fn: _Fn, /, *args: object, cooperative: Literal[True]) -> None: ...
+    def start(self, name: str, fn: _Fn, /, *args: object, cooperative: bool = False) -> None:
         """Start `fn(*args)` as a child; a cooperative one gets `child=` (a `Child`) as well.
 
         Returns at once; the child begins at the caller's next checkpoint. Raises `AlreadyRunning` while the name's last
@@ -107,7 +105,8 @@ class DynamicSupervisor:
         """Whether the name's task lives, also while it stops or is stuck."""
         return name in self._tasks
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         """How many children live."""
         return len(self._tasks)
 
@@ -167,6 +166,7 @@ class DynamicSupervisor:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                self._interrupted = False
                 self._enter(State.RUNNING)
                 try:
                     task_status.started()
@@ -174,7 +174,9 @@ class DynamicSupervisor:
                     await (child.stopping if child is not None else trio.Event()).wait()
                     await self._stop_children()
                 finally:
-                    await self._leave()
+                    # A parent cancels only when the grace that it gave is over.
+                    over = child is not None and not self._interrupted
+                    await self._leave(hurry=over or self._state is State.STOPPING)
         finally:
             self._nursery = None
             self._enter(State.STOPPED)
@@ -183,7 +185,7 @@ class DynamicSupervisor:
         self._state = state
         self._since = self._clock()
 
-    async def _live(self, task: TemporaryLife, fn: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+    async def _live(self, task: TemporaryLife, fn: _Fn, args: tuple[object, ...]) -> None:
         try:
             with task.scope:
                 await (fn(*args) if task.child is None else fn(*args, child=task.child))
@@ -193,6 +195,7 @@ class DynamicSupervisor:
             if self._on_failure is not None:
                 guarded(self._on_failure, task.name, error)
         except BaseException:
+            self._interrupted = True
             self._forget(task)
             raise
         else:
@@ -238,9 +241,8 @@ class DynamicSupervisor:
         for task in self._tasks.values():
             self._report_stuck(task)
 
-    async def _leave(self) -> None:
+    async def _leave(self, *, hurry: bool) -> None:
         """The way out that nothing skips: afterwards every child is gone, or cancelled and reported."""
-        hurry = self._state is State.STOPPING
         try:
             # A second more than it can take, or the deadline would come at the very moment of the last report.
             with trio.CancelScope(shield=True, deadline=trio.current_time() + self.stop_seconds + 1):

@@ -68,7 +68,7 @@ class TooManyChildren(TreeError):
 
 
 class NotRunning(TreeError):
-    """A dynamic supervisor was asked to start a child before it runs or while it stops; the child was not started."""
+    """A supervisor does not run yet, or stops: the child was not started, the block around the tree not entered."""
 
     def __init__(self, supervisor: str) -> None:
         super().__init__(f"{supervisor}: is not running")

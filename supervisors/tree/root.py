@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from .errors import NotRunning
 from .supervisor import Supervisor
 
 
@@ -17,8 +18,9 @@ from .supervisor import Supervisor
 async def open_tree(supervisor: Supervisor) -> AsyncGenerator[Supervisor]:
     """Run a root supervisor around a block: inside it all children have started, after it all have ended.
 
-    If the supervisor gives up, the block is cancelled and the error raised: `StartFailed` or `IntensityExceeded`, bare and
-    not in a group. An `Exception` of the block is raised bare too; both together come as an `ExceptionGroup`.
+    If the supervisor gives up, the block is cancelled and the error raised, bare and not in a group: `StartFailed` or
+    `IntensityExceeded`; `NotRunning` if somebody has stopped it before all had started. An `Exception` of the block is
+    raised bare too; both together come as an `ExceptionGroup`.
     """
     errors: list[Exception] = []
     async with trio.open_nursery() as nursery:
@@ -27,6 +29,8 @@ async def open_tree(supervisor: Supervisor) -> AsyncGenerator[Supervisor]:
         async def hold() -> None:
             try:
                 await supervisor.run(task_status=_Signal(ready))
+                if not ready.is_set():
+                    raise NotRunning(supervisor.name)
             except Exception as error:
                 errors.append(error)
                 nursery.cancel_scope.cancel()

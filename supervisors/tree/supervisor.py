@@ -95,8 +95,8 @@ class Supervisor:
 
         Returns after `stop()`, or after `child.stopping` is set. It does not end because all children have. Raises
         `StartFailed` or `IntensityExceeded` when all children have been stopped, and `AlreadyRunning`. Cancelled from
-        outside, it first stops the children within their graces; cancelled while it already stops, it cuts the graces
-        short. What is no `Exception` (KeyboardInterrupt) in a child stops everything likewise and goes on.
+        outside, it first stops the children within their graces; cancelled by its parent, whose grace is over, or while
+        it already stops, it cuts them short. What is no `Exception` (KeyboardInterrupt) in a child stops everything likewise and goes on.
         """
         if self._nursery is not None:
             raise AlreadyRunning(self.name)
@@ -108,15 +108,17 @@ class Supervisor:
                     if child is not None:
                         nursery.start_soon(self._relay, child)
                     nursery.start_soon(self._follow, nursery, self._roster.boot(), name=f"{self.name}: boot")
-                    self._check_ready()
-                    await self._ready.wait()
+                    if self._roster.lives:
+                        await self._ready.wait()
                     if not self._over.is_set():
                         self._enter(State.RUNNING)
                         task_status.started()
                     await self._over.wait()
                     await self._stop_children()
                 finally:
-                    await self._leave(nursery)
+                    # A parent cancels only when the grace that it gave is over.
+                    over = child is not None and not self._interrupted
+                    await self._leave(nursery, hurry=over or self._state is State.STOPPING)
         finally:
             self._nursery = None
             self._enter(State.STOPPED if self._failure is None else State.FAILED)
@@ -138,6 +140,7 @@ class Supervisor:
     def _prepare(self, state: State) -> None:
         self._roster = Roster(self._policy, self._clock)
         self._failure: TreeError | None = None
+        self._interrupted = False
         self._ready = trio.Event()
         self._over = trio.Event()
         self._enter(state)
@@ -150,14 +153,11 @@ class Supervisor:
         if self._observer is not None:
             guarded(self._observer, event)
 
-    def _check_ready(self) -> None:
-        if self._roster.proven:
-            self._ready.set()
-
     def _came_up(self, life: Life) -> None:
         if self._roster.came_up(life, trio.current_time()):
             self._emit(Started(self.name, life.spec.name, life.restarts))
-            self._check_ready()
+            if self._roster.proven:
+                self._ready.set()
 
     def _ended(self, nursery: trio.Nursery, life: Life, error: Exception | None) -> None:
         child = life.spec.name
@@ -200,6 +200,7 @@ class Supervisor:
         except Exception as error:
             self._ended(nursery, life, error)
         except BaseException:
+            self._interrupted = True
             self._roster.close()
             life.end(State.FAILED)
             raise
@@ -227,9 +228,8 @@ class Supervisor:
         for life in reversed(self._roster.lives.copy()):
             await self._end(life)
 
-    async def _leave(self, nursery: trio.Nursery) -> None:
+    async def _leave(self, nursery: trio.Nursery, *, hurry: bool) -> None:
         """The way out that nothing skips: afterwards every child is gone, or cancelled and reported."""
-        hurry = self._state is State.STOPPING
         self.stop()
         try:
             # A second more than it can take, or the deadline would come at the very moment of the last report.

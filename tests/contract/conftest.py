@@ -62,7 +62,7 @@ class Kit:
 
     def claim_op(self, holder: str = "worker", *, limit: int = 100, seconds: float = 30.0, **fields: Any) -> Claim:
         self._claims += 1
-        given = {"nonce": f"n-{self._claims}", "agents": frozenset({AGENT}), **fields}
+        given: dict[str, Any] = {"nonce": f"n-{self._claims}", "agents": frozenset({AGENT}), **fields}
         return Claim(holder=holder, limit=limit, lease_seconds=seconds, **given)
 
     async def claim(self, session: Session, holder: str = "worker", *, seconds: float = 30.0, **fields: Any) -> Claimed:
@@ -82,7 +82,8 @@ class Kit:
     ) -> CommitTurn:
         """The end of a turn that consumed its head, what came along with it, and the rows in `also`."""
         consumed = (claimed.head.row, *(message.row for message in claimed.carried), *also)
-        return CommitTurn(lease=claimed.lease, outcome=outcome, answer=answer, **{"consumed": consumed, **fields})
+        given: dict[str, Any] = {"consumed": consumed, **fields}
+        return CommitTurn(lease=claimed.lease, outcome=outcome, answer=answer, **given)
 
     async def commit(self, claimed: Claimed, answer: str | None = "done", **fields: Any) -> Ended:
         return await self.store.apply(self.commit_op(claimed, answer, **fields))

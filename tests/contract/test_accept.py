@@ -134,7 +134,7 @@ async def test_a_repeat_tells_how_far_the_first_one_has_come(kit: Kit) -> None:
 )
 async def test_the_same_id_for_something_else_is_a_conflict(kit: Kit, other: dict[str, Any]) -> None:
     sessions = {"first": await kit.open(), "second": await kit.open()}
-    same = {"content": "hi", "kind": Kind.MEMBER_MESSAGE, "payload": {"a": 1}}
+    same: dict[str, Any] = {"content": "hi", "kind": Kind.MEMBER_MESSAGE, "payload": {"a": 1}}
     await kit.post(sessions["first"], **same, message_id="m-1")
     before = await kit.snapshot()
     fields = {**same, **other}

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from callboard.storage.model.sessions import Session
 
-pytestmark = pytest.mark.parametrize("store", ["memory", "file"], indirect=True)
-
 
 class Stranger(Op[None]):
     """An op that no driver knows."""
@@ -114,7 +112,7 @@ async def test_a_storm_of_good_and_bad_ops_leaves_what_the_good_ones_alone_would
     sessions = [await kit.open() for _ in range(3)]
     expected: dict[str, list[str]] = {session.id: [] for session in sessions}
     for n in range(12):
-        ops: list[Op[Any]] = []
+        ops: list[Enqueue] = []
         for m in range(chance.randrange(1, 12)):
             session = chance.choice(sessions)
             op = send(kit, session, f"{n}.{m}")

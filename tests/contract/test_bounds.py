@@ -131,12 +131,15 @@ async def test_messages_a_minute_are_bounded_for_each_ordered_pair(kit: Kit) -> 
             return False
         return True
 
+    # Results and notices neither count nor are bounded.
+    for kind in (Kind.NOTICE, Kind.SUBAGENT_RESULT):
+        assert await send("one", "two", kind, limit=None)
     assert [await send("one", "two") for _ in range(5)] == [True, True, True, False, False]
+    assert await send("one", "two", Kind.NOTICE, limit=None)
     assert await send("two", "one")
     assert await send("one", "three")
     assert await send("three", "two")
-    # Results and notices neither count nor are bounded, and 0 turns the bound off.
-    assert await send("one", "two", Kind.NOTICE, limit=None)
+    # 0 turns the bound off, but what was sent meanwhile counts.
     assert await send("one", "two", limit=0)
     assert not await send("one", "two")
     assert {(refusal.path, refusal.status) for refusal in refusals} == {("agent_id", 429)}

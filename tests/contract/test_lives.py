@@ -72,14 +72,18 @@ class Life:
 
     async def claim(self) -> None:
         seconds = self.chance.choice([30, 30, -1])
-        for claimed in await self.kit.claims(f"worker-{self.step % 3}", limit=self.chance.randrange(1, 4), seconds=seconds):
+        for claimed in await self.kit.claims(
+            f"worker-{self.step % 3}", limit=self.chance.randrange(1, 4), seconds=seconds
+        ):
             self.claims.append(claimed)
             self.live[claimed.session] = claimed
 
     async def write(self) -> None:
         """Something that a turn does. Whoever still holds its lease must be able to; whoever lost it must not."""
         claimed = self.chance.choice(self.claims[-6:])
-        end = self.chance.choice(["commit", "commit", "stopped", "retry", "hand back", "fail", "absorb", "absorb", "tokens"])
+        end = self.chance.choice(
+            ["commit", "commit", "stopped", "retry", "hand back", "fail", "absorb", "absorb", "tokens"]
+        )
         held = self.live.get(claimed.session) is claimed
         ops: dict[str, Op[Any]] = {
             "commit": await self.commit(claimed),
@@ -134,7 +138,13 @@ class Life:
         for _ in range(3):
             await self.open()
         await self.post()
-        acts = [self.post] * 6 + [self.claim] * 5 + [self.write] * 8 + [self.meddle] * 2 + [self.child, self.delete, self.open]
+        acts = (
+            [self.post] * 6
+            + [self.claim] * 5
+            + [self.write] * 8
+            + [self.meddle] * 2
+            + [self.child, self.delete, self.open]
+        )
         for self.step in range(1, steps):
             act = self.chance.choice(acts)
             if act != self.write or self.claims:
@@ -171,7 +181,7 @@ async def test_every_message_ends_once_and_nothing_stays_asleep(kit: Kit, seed: 
         assert [event.id for event in events] == list(range(1, len(events) + 1))
         entries = await kit.store.reads.transcript(kit.scope, session.id, limit=2_000)
         assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
-        ended.update(event.turn for event in events if event.kind in ("turn.completed", "turn.stopped"))
+        ended.update(str(event.turn) for event in events if event.kind in ("turn.completed", "turn.stopped"))
         failed.update(event.data["message_id"] for event in events if event.kind == "turn.failed")
         answers = [entry.content for entry in entries if entry.role == "assistant"]
         assert len(answers) == len(set(answers))
@@ -183,7 +193,9 @@ async def test_every_message_ends_once_and_nothing_stays_asleep(kit: Kit, seed: 
         assert (view.outcome is not None) == (view.status is Status.DELIVERED)
     assert ended == Counter({view.turn_id for view in messages if view.status is Status.DELIVERED})
     living = {session.id for session in life.sessions}
-    results = Counter(view.message_id for view in messages if view.kind == Kind.SUBAGENT_RESULT and not view.requeued_from)
+    results = Counter(
+        view.message_id for view in messages if view.kind == Kind.SUBAGENT_RESULT and not view.requeued_from
+    )
     for child, parent in life.children.items():
         if child in living:
             assert (await kit.store.reads.session(kit.scope, child)).child_state is not ChildState.RUNNING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,7 +27,7 @@ REASONS = {
 }
 
 
-async def _fail(kit: Kit, target: Session, way: str, **fields: object) -> Receipt:
+async def _fail(kit: Kit, target: Session, way: str, **fields: Any) -> Receipt:
     """A message that fails in that way."""
     if way == "drop":
         await kit.post(target, "running")

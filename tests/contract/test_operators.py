@@ -57,14 +57,9 @@ async def test_the_list_comes_page_by_page_and_new_messages_do_not_shift_it(kit:
     third = await kit.store.reads.inbox(kit.scope, limit=2, cursor=second.next)
     assert [view.id for page in (first, second, third) for view in page.items] == sent[::-1]
     assert (first.has_more, second.has_more, third.has_more) == (True, True, False)
-    for wrong in (
-        {"limit": 0},
-        {"limit": 201},
-        {"cursor": "-1"},
-        {"cursor": "x"},
-        {"cursor": "9" * 40},
-        {"cursor": "٣"},
-    ):
+    wrongs: list[dict[str, Any]] = [{"limit": 0}, {"limit": 201}]
+    wrongs += [{"cursor": cursor} for cursor in ("-1", "x", "9" * 40, "٣")]
+    for wrong in wrongs:
         with pytest.raises(InvalidField) as caught:
             await kit.store.reads.inbox(kit.scope, **wrong)
         assert caught.value.path == next(iter(wrong))
@@ -152,12 +147,13 @@ def _moves(kit: Kit, claimed: Claimed, new: Status) -> list[Op[Any]]:
     """Every op that moves a message to that state, as the last holder or an operator would try it."""
     # A later epoch that was never held: at its own epoch a repeat would be answered instead of tried.
     lease = attrs.evolve(claimed.lease, epoch=claimed.lease.epoch + 1)
-    return {
+    ops: dict[Status, list[Op[Any]]] = {
         Status.PENDING: [Retry(lease, "boom", 0), HandBack(lease, "shutdown")],
         Status.PROCESSING: [kit.claim_op("another")],
         Status.DELIVERED: [attrs.evolve(kit.commit_op(claimed), lease=lease)],
         Status.FAILED: [Fail(lease, Reason.EXPIRED, "boom"), Cancel(kit.scope, claimed.head.id)],
-    }[new]
+    }
+    return ops[new]
 
 
 ILLEGAL = [(old, new) for old in Status for new in Status if new not in MOVES[old]]

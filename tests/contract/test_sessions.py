@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from conftest import Kit
 
     from callboard.storage.model.sessions import Session
-
-pytestmark = pytest.mark.parametrize("store", ["memory", "file"], indirect=True)
 
 
 def delete(kit: Kit, session: Session) -> DeleteSession:
@@ -176,7 +174,9 @@ async def test_sessions_are_listed_newest_change_first_page_by_page(kit: Kit) ->
     assert [(session.title, session.status) for session in active.items] == [("2", "active")]
     idle = await kit.store.reads.sessions(kit.scope, idle=True)
     assert [session.title for session in idle.items] == ["6", "5", "4", "3", "1", "0"]
-    for wrong in ({"limit": 0}, {"limit": 201}, {"cursor": "x"}, {"cursor": "x~y"}, {"cursor": "nan~y"}):
+    wrongs: list[dict[str, Any]] = [{"limit": 0}, {"limit": 201}]
+    wrongs += [{"cursor": cursor} for cursor in ("x", "x~y", "nan~y")]
+    for wrong in wrongs:
         with pytest.raises(InvalidField) as caught:
             await kit.store.reads.sessions(kit.scope, **wrong)
         assert caught.value.path == next(iter(wrong))

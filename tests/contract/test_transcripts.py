@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-from callboard.storage.model.errors import LimitReached, MailboxFull, MessageConflict
+from callboard.storage.model.errors import CallboardError, LimitReached, MailboxFull, MessageConflict
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Reason
 from callboard.storage.ops import Cancel, Fail
@@ -46,11 +46,12 @@ async def test_concurrent_posts_are_numbered_without_gap_or_repeat(kit: Kit) -> 
 async def test_a_refused_message_takes_no_number(kit: Kit) -> None:
     session = await kit.open()
     await kit.post(session, message_id="m-1")
-    for kind, fields in (
-        (MessageConflict, {"message_id": "m-1"}),
-        (MailboxFull, {"depth_limit": 1}),
-        (LimitReached, {"hops": 2, "max_hops": 1}),
-    ):
+    refusals: dict[type[CallboardError], dict[str, Any]] = {
+        MessageConflict: {"message_id": "m-1"},
+        MailboxFull: {"depth_limit": 1},
+        LimitReached: {"hops": 2, "max_hops": 1},
+    }
+    for kind, fields in refusals.items():
         with pytest.raises(kind):
             await kit.post(session, "refused", **fields)
     assert (await kit.post(session)).seq == 2

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from callboard.tests.crash.kit import Spares, Workers, workers_of
+from callboard.tests.crash.kit import Workers, Zygote, workers_of
 from callboard.tests.crash.rows import Rows
 
 
 @pytest.fixture(scope="session")
-def spares() -> Iterator[Spares]:
-    spares = Spares()
-    yield spares
-    spares.end()
+def zygote() -> Iterator[Zygote]:
+    zygote = Zygote()
+    yield zygote
+    zygote.end()
 
 
 @pytest.fixture
-async def workers(spares: Spares) -> AsyncIterator[Workers]:
-    async with workers_of(spares) as workers:
+async def workers(zygote: Zygote) -> AsyncIterator[Workers]:
+    async with workers_of(zygote) as workers:
         yield workers
 
 

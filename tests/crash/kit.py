@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -41,15 +42,14 @@ class Refused(Exception):
 class Worker:
     """One process. `said` are its lines so far, also those that a killed one had printed before."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self.process = process
-        self.pid = process.pid
+    def __init__(self, zygote: Zygote) -> None:
+        self._zygote = zygote
+        self.pid, stdin, stdout = zygote.fork()
         self.said: list[Line] = []
         self.ended = trio.Event()
-        self._stdin = trio.lowlevel.FdStream(os.dup(process.stdin.fileno()))
-        self._stdout = trio.lowlevel.FdStream(os.dup(process.stdout.fileno()))
+        self._stdin = trio.lowlevel.FdStream(stdin)
+        self._stdout = trio.lowlevel.FdStream(stdout)
+        self._code: int | None = None
         self._numbers = 0
         self._news = trio.Event()
 
@@ -116,7 +116,7 @@ class Worker:
         ]
 
     def signal(self, number: int) -> None:
-        self.process.send_signal(number)
+        os.kill(self.pid, number)
 
     async def kill(self) -> None:
         """SIGKILL, and read what it had still said."""
@@ -127,7 +127,19 @@ class Worker:
         """Wait for its end; the exit code, or minus the signal."""
         with trio.fail_after(DEADLINE):
             await self.ended.wait()
-            return await trio.to_thread.run_sync(self.process.wait)
+        return self.reap()
+
+    def reap(self) -> int:
+        """Its exit code; waits without yielding, so its end must be near."""
+        if self._code is None:
+            self._code = self._zygote.wait(self.pid)
+        return self._code
+
+    def dispose(self) -> None:
+        """End it whatever it does, also if it is paused."""
+        if self._code is None:
+            self.signal(signal.SIGKILL)
+            self.reap()
 
     async def close(self) -> None:
         """Stop its runtime cleanly, then the process."""
@@ -136,53 +148,55 @@ class Worker:
         assert await self.gone() == 0
 
 
-class Spares:
-    """Workers that have been started and have imported everything: one is always on its way while another is used."""
+class Zygote:
+    """The process that all workers are forked from. See `worker_fork`."""
 
     def __init__(self) -> None:
-        self._ready: list[subprocess.Popen[bytes]] = []
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "error", str(HERE / "worker.py"), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": str(LINKS)},
+            )
 
-    def take(self) -> subprocess.Popen[bytes]:
-        process = self._ready.pop() if self._ready else _start()
-        self._ready.append(_start())
-        return process
+    def fork(self) -> tuple[int, int, int]:
+        """A new worker: its pid, and our ends of its stdin and stdout."""
+        stdin, to_stdin = os.pipe()
+        from_stdout, stdout = os.pipe()
+        socket.send_fds(self._control, [b"fork"], [stdin, stdout])
+        os.close(stdin)
+        os.close(stdout)
+        return self._answer(), to_stdin, from_stdout
+
+    def wait(self, pid: int) -> int:
+        """The exit code of a worker that has ended or is about to, or minus its signal."""
+        self._control.send(b"wait %d" % pid)
+        return self._answer()
+
+    def _answer(self) -> int:
+        answer = self._control.recv(64)
+        if not answer:
+            raise Gone("the process that forks workers has ended; its stderr says why")
+        return int(answer)
 
     def end(self) -> None:
-        for process in self._ready:
-            dispose(process)
-
-
-def _start() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", str(HERE / "worker.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(LINKS)},
-    )
-
-
-def dispose(process: subprocess.Popen[bytes]) -> None:
-    """End a process whatever it does, stopped ones too, and close our ends."""
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
+        self._control.close()
+        self._process.wait(DEADLINE)
 
 
 class Workers:
     """Starts workers; those that still run at the end of the test are killed."""
 
-    def __init__(self, spares: Spares, nursery: trio.Nursery) -> None:
-        self._spares = spares
+    def __init__(self, zygote: Zygote, nursery: trio.Nursery) -> None:
+        self._zygote = zygote
         self._nursery = nursery
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._started: list[Worker] = []
 
     def start(self) -> Worker:
         """A worker that has opened nothing yet."""
-        process = self._spares.take()
-        self._started.append(process)
-        worker = Worker(process)
+        worker = Worker(self._zygote)
+        self._started.append(worker)
         self._nursery.start_soon(worker.pump)
         return worker
 
@@ -193,14 +207,14 @@ class Workers:
         return worker
 
     def end(self) -> None:
-        for process in self._started:
-            dispose(process)
+        for worker in self._started:
+            worker.dispose()
 
 
 @asynccontextmanager
-async def workers_of(spares: Spares) -> AsyncIterator[Workers]:
+async def workers_of(zygote: Zygote) -> AsyncIterator[Workers]:
     async with trio.open_nursery() as nursery:
-        workers = Workers(spares, nursery)
+        workers = Workers(zygote, nursery)
         try:
             yield workers
         finally:

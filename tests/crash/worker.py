@@ -1,8 +1,8 @@
 """The process that the crash tests kill: a runtime on one SQLite file, driven by JSON lines.
 
 stdin: `{"do": command, "n": number, ...}` a line. stdout: `{"said": ...}` lines; the answer to a command is `{"said": "reply", "n": number}`
-with its result, or with `error`. A receipt is printed after its send has returned, never before. The process opens nothing by itself, so
-that a test can have it ready before it is needed. SIGTERM and the end of stdin stop it cleanly.
+with its result, or with `error`. A receipt is printed after its send has returned, never before. A worker opens nothing by itself.
+SIGTERM and the end of stdin stop it cleanly. Run with a socket's descriptor as its argument, this file forks workers (`worker_fork`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ WALL = Wall()
 WALL.install()
 
 from worker_agents import Gates, make_agents  # noqa: E402 (the clock is patched first)
+from worker_fork import fork_workers  # noqa: E402
 from worker_story import converse, settled  # noqa: E402
 from worker_tools import Side  # noqa: E402
 
@@ -202,4 +204,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    fork_workers(int(sys.argv[1]))
     trio.run(main)

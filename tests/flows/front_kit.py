@@ -34,7 +34,7 @@ class Spawn:
 
     nursery: trio.Nursery
 
-    def start(self, name: str, fn: Callable[..., Awaitable[None]], *args: Any) -> None:
+    def start(self, name: str, fn: Callable[..., Awaitable[object]], /, *args: Any) -> None:
         self.nursery.start_soon(partial(fn, *args), name=name)
 
 

@@ -52,7 +52,12 @@ MESSAGES: dict[str, tuple[bytes, int, str, str | None]] = {
     "an unknown field": (b'{"content": "x", "contents": "y"}', 400, "invalid_field", "contents"),
     "a sender": (b'{"content": "x", "sender": {"id": "boss"}}', 400, "invalid_field", "sender"),
     "an unknown field of half a pair": (b'{"content": "x", "\\ud800": 1}', 400, "invalid_field", "\ufffd"),
-    "an unknown field of 5,000 characters": (b'{"content": "x", "' + b"f" * 5000 + b'": 1}', 400, "invalid_field", None),
+    "an unknown field of 5,000 characters": (
+        b'{"content": "x", "' + b"f" * 5000 + b'": 1}',
+        400,
+        "invalid_field",
+        None,
+    ),
     "empty content": (b'{"content": ""}', 400, "invalid_field", "content"),
     "blank content": (b'{"content": " \\n\\t\\u3000"}', 400, "invalid_field", "content"),
     "content with NUL": (b'{"content": "a\\u0000b"}', 400, "invalid_field", "content"),
@@ -65,7 +70,12 @@ MESSAGES: dict[str, tuple[bytes, int, str, str | None]] = {
     "a message id with a slash": (b'{"content": "x", "message_id": "a/b"}', 400, "invalid_field", "message_id"),
     "a message id with a line's end": (b'{"content": "x", "message_id": "a\\n"}', 400, "invalid_field", "message_id"),
     "a message id with half a pair": (b'{"content": "x", "message_id": "\\ud800"}', 400, "invalid_field", "message_id"),
-    "a message id that is too long": (b'{"content": "x", "message_id": "' + b"m" * 129 + b'"}', 400, "invalid_field", "message_id"),
+    "a message id that is too long": (
+        b'{"content": "x", "message_id": "' + b"m" * 129 + b'"}',
+        400,
+        "invalid_field",
+        "message_id",
+    ),
     "a message id that is a number": (b'{"content": "x", "message_id": 7}', 400, "invalid_field", "message_id"),
 }
 
@@ -101,9 +111,15 @@ SESSIONS: dict[str, tuple[dict[str, Any], str]] = {
 
 # path and query, path of the error
 QUERIES: list[tuple[str, str]] = [
-    *[(f"/v1/sessions?limit={text}", "limit") for text in ("0", "201", "-1", "1.5", "x", "", "1e2", "%20", "9" * 30, "%D9%A1")],
+    *[
+        (f"/v1/sessions?limit={text}", "limit")
+        for text in ("0", "201", "-1", "1.5", "x", "", "1e2", "%20", "9" * 30, "%D9%A1")
+    ],
     *[(f"/v1/inbox?limit={text}", "limit") for text in ("0", "201", "99999", "+5")],
-    *[(f"/v1/sessions?cursor={text}", "cursor") for text in ("x", "", "1", "nan~x", "inf~x", "1e5~x", "-1~x", "~", "9" * 99 + "~x")],
+    *[
+        (f"/v1/sessions?cursor={text}", "cursor")
+        for text in ("x", "", "1", "nan~x", "inf~x", "1e5~x", "-1~x", "~", "9" * 99 + "~x")
+    ],
     *[(f"/v1/inbox?cursor={text}", "cursor") for text in ("x", "", "-1", "1.0", "9" * 40, "%00")],
     ("/v1/sessions?status=sleeping", "status"),
     ("/v1/sessions?status=", "status"),
@@ -202,7 +218,11 @@ async def test_another_content_type_is_415(served: Served) -> None:
 
 async def test_json_in_utf8_is_taken_however_it_is_written(served: Served) -> None:
     for given in (JSON, "Application/JSON", 'application/json;charset="UTF-8"', "application/json; charset=utf-8; x=y"):
-        for content in (b'{"agent": "desk"}', b' \r\n\t{"\\u0061gent":"desk","path":null} ', b'\xef\xbb\xbf{"agent":"desk"}'):
+        for content in (
+            b'{"agent": "desk"}',
+            b' \r\n\t{"\\u0061gent":"desk","path":null} ',
+            b'\xef\xbb\xbf{"agent":"desk"}',
+        ):
             answer = await served.client.post("/v1/sessions", content=content, headers={"Content-Type": given})
             assert answer.status_code == 201, (given, content)
 
@@ -257,5 +277,13 @@ async def test_turns_that_are_none(served: Served) -> None:
     session = await served.open()
     message = await served.say(session, "echo hi", message_id="msg_mine")
     hex_part = message["id"].removeprefix("msg_")
-    for turn in ("x", hex_part, message["id"], "turn_", "turn_mine", "turn_turn_" + hex_part, "turn_" + hex_part.upper() + "x"):
+    for turn in (
+        "x",
+        hex_part,
+        message["id"],
+        "turn_",
+        "turn_mine",
+        "turn_turn_" + hex_part,
+        "turn_" + hex_part.upper() + "x",
+    ):
         await served.refused("GET", f"/v1/turns/{turn}/events", 404, "not_found")

@@ -44,9 +44,7 @@ async def test_a_session_needs_neither_path_nor_title(served: Served) -> None:
 async def test_a_taken_path_is_409_and_names_it(served: Served) -> None:
     await served.open(path="/desk")
     for agent in ("desk", "counter"):
-        error = await served.refused(
-            "POST", "/v1/sessions", 409, "path_taken", json={"agent": agent, "path": "/desk"}
-        )
+        error = await served.refused("POST", "/v1/sessions", 409, "path_taken", json={"agent": agent, "path": "/desk"})
         assert error["path"] == "path"
 
 
@@ -64,12 +62,19 @@ async def test_an_idempotency_key_makes_opening_repeatable(served: Served) -> No
     again = await served.client.post("/v1/sessions", json=body, headers=key)
     assert (first.status_code, again.status_code) == (201, 201)
     assert first.json() == again.json()
-    for other in ({**body, "agent": "counter"}, {**body, "path": "/twice"}, {**body, "title": "Twice"}, {"agent": "desk"}):
+    for other in (
+        {**body, "agent": "counter"},
+        {**body, "path": "/twice"},
+        {**body, "title": "Twice"},
+        {"agent": "desk"},
+    ):
         error = await served.refused("POST", "/v1/sessions", 409, "conflict", json=other, headers=key)
         assert error["path"] == "Idempotency-Key"
     assert len((await served.client.get("/v1/sessions")).json()["sessions"]) == 2  # this one and the root
     without_path = [
-        (await served.client.post("/v1/sessions", json={"agent": "desk"}, headers={"Idempotency-Key": "p"})).json()["id"]
+        (await served.client.post("/v1/sessions", json={"agent": "desk"}, headers={"Idempotency-Key": "p"})).json()[
+            "id"
+        ]
         for _ in range(2)
     ]
     assert len(set(without_path)) == 1
@@ -195,11 +200,13 @@ async def test_the_transcript_shows_entries_in_order(served: Served) -> None:
     assert [entry["seq"] for entry in later] == [3, 4]
     page = (await served.client.get(f"/v1/sessions/{session}/transcript", params={"after": 1, "limit": 2})).json()
     assert [entry["seq"] for entry in page["entries"]] == [2, 3]
-    assert (await served.client.get(f"/v1/sessions/{session}/transcript", params={"after": 99})).json() == {"entries": []}
+    assert (await served.client.get(f"/v1/sessions/{session}/transcript", params={"after": 99})).json() == {
+        "entries": []
+    }
 
 
 @pytest.mark.spec("MSG-1")
-@pytest.mark.parametrize("count", [199, 200, 201, 450])
+@pytest.mark.parametrize("count", [200, 401])
 async def test_a_long_transcript_comes_whole(served: Served, count: int) -> None:
     session = await served.open("patient")
     await served.post(session, "keep busy")
@@ -216,5 +223,10 @@ async def test_a_path_is_no_id(served: Served) -> None:
     session = await served.open(path="/ops")
     for path in ("/v1/sessions/%2Fops", "/v1/sessions//ops"):
         await served.refused("GET", path, 404, "not_found")
-    for path in ("/v1/sessions/ops", f"/v1/sessions/session:{session}", "/v1/sessions/%20", "/v1/sessions/ses_" + "0" * 5000):
+    for path in (
+        "/v1/sessions/ops",
+        f"/v1/sessions/session:{session}",
+        "/v1/sessions/%20",
+        "/v1/sessions/ses_" + "0" * 5000,
+    ):
         await served.refused("GET", path, 404, "unknown_target")

@@ -13,7 +13,8 @@ import trio
 
 from callboard.actors.edges.edge import Pace
 from callboard.actors.edges.limits import Limits
-from callboard.tests.flows.edge_kit import SeenEvent, Served, event_of, serving_runtime
+from callboard.tests.flows.edge_kit import Served, serving_runtime
+from callboard.tests.flows.edge_readers import SeenEvent, event_of
 from callboard.tests.flows.raw_client import CLOSE, PING, PONG, TEXT, Client, client_frame, handshake
 
 
@@ -77,11 +78,11 @@ async def test_a_slow_client_is_told_1013_and_resumes_by_cursor(tmp_path: Path, 
     async with serving_runtime(tmp_path, pace=Pace(slow=0.2, close=10.0)) as served:
         session = await served.open("loud")
         if not live:
-            await served.say(session, "shout 500")
-        async with raw_live(served, receive_buffer=4096) as (client, name):
+            await served.say(session, "shout 300")
+        async with raw_live(served, receive_buffer=65536) as (client, name):
             await subscribe(client, session)
             if live:
-                await served.say(session, "shout 500")
+                await served.say(session, "shout 300")
             await told.event.wait()
             # Nobody else waited for it.
             async with served.live() as other:
@@ -105,8 +106,8 @@ async def test_a_client_that_never_reads_again_is_cut(tmp_path: Path) -> None:
     limits = Limits(send_seconds=0.3, close_seconds=0.2, linger_seconds=0.1, grace_seconds=1.0)
     async with serving_runtime(tmp_path, limits=limits, pace=Pace(slow=0.1, close=0.1)) as served:
         session = await served.open("loud")
-        await served.say(session, "shout 500")
-        async with raw_live(served, receive_buffer=4096) as (client, name):
+        await served.say(session, "shout 300")
+        async with raw_live(served, receive_buffer=65536) as (client, name):
             await subscribe(client, session)
             await served.front.connections.wait_ended(name)
             seen, _ = await read_all(client)
@@ -119,20 +120,20 @@ async def test_a_client_that_never_reads_again_is_cut(tmp_path: Path) -> None:
 async def test_a_client_that_falls_behind_and_catches_up_has_everything_once(tmp_path: Path) -> None:
     async with serving_runtime(tmp_path) as served:
         session = await served.open("loud")
-        async with raw_live(served, receive_buffer=4096) as (client, _):
+        async with raw_live(served, receive_buffer=65536) as (client, _):
             await subscribe(client, session)
             assert json.loads((await client.frame())[1])["type"] == "subscribed"
             seen: list[SeenEvent] = []
-            for round_ in range(3):
+            for round_ in range(2):
                 # It reads nothing while this goes on, so pushing must give way to reading rows.
-                await served.say(session, "shout 400")
+                await served.say(session, "shout 300")
                 assert client.buffer == b""
                 while sum(kind == "turn.completed" for _, kind, _ in seen) <= round_:
                     _, payload = await client.frame()
                     seen.append(event_of(json.loads(payload)))
             # And it is live again.
             await served.say(session, "shout 1")
-            while sum(kind == "turn.completed" for _, kind, _ in seen) < 4:
+            while sum(kind == "turn.completed" for _, kind, _ in seen) < 3:
                 seen.append(event_of(json.loads((await client.frame())[1])))
         assert seen == await served.log(session)
 
@@ -140,17 +141,16 @@ async def test_a_client_that_falls_behind_and_catches_up_has_everything_once(tmp
 @pytest.mark.spec("EVT-5")
 async def test_pings_are_sent_and_a_mute_client_is_closed(tmp_path: Path) -> None:
     assert Pace().ping == 20.0
-    async with serving_runtime(tmp_path, pace=Pace(ping=0.1, close=0.1)) as served:
-        async with raw_live(served) as (client, name):
-            for _ in range(3):
-                opcode, payload = await client.frame()
-                assert opcode == PING
-                await client.send(client_frame(PONG, payload))
+    async with serving_runtime(tmp_path, pace=Pace(ping=0.1, close=0.1)) as served, raw_live(served) as (client, name):
+        for _ in range(3):
             opcode, payload = await client.frame()
             assert opcode == PING
-            opcode, payload = await client.frame()
-            assert (opcode, payload) == (CLOSE, (1011).to_bytes(2, "big") + b"no answer to a ping")
-            await served.front.connections.wait_ended(name)
+            await client.send(client_frame(PONG, payload))
+        opcode, payload = await client.frame()
+        assert opcode == PING
+        opcode, payload = await client.frame()
+        assert (opcode, payload) == (CLOSE, (1011).to_bytes(2, "big") + b"no answer to a ping")
+        await served.front.connections.wait_ended(name)
 
 
 @pytest.mark.spec("EVT-5")
@@ -185,7 +185,7 @@ async def test_clients_that_vanish_stop_nothing_and_leave_nothing(served: Served
 async def test_a_flood_of_commands_holds_back_its_sender_only(tmp_path: Path) -> None:
     async with serving_runtime(tmp_path) as served:
         session = await served.open("patient")
-        async with raw_live(served, receive_buffer=4096) as (client, _), trio.open_nursery() as nursery:
+        async with raw_live(served, receive_buffer=65536) as (client, _), trio.open_nursery() as nursery:
             frame = client_frame(TEXT, json.dumps({"type": "stop", "session": "ses_" + "x" * 100}).encode())
             flooding = trio.Event()
 

@@ -12,7 +12,8 @@ import trio.testing
 from callboard.actors.edges.edge import Pace
 from callboard.actors.edges.limits import Limits
 from callboard.storage.ops import PruneEvents
-from callboard.tests.flows.edge_kit import TERMINAL, SeenEvent, Served, serving_runtime
+from callboard.tests.flows.edge_kit import TERMINAL, Served, serving_runtime
+from callboard.tests.flows.edge_readers import SeenEvent
 
 
 def events_of(session: str) -> str:
@@ -25,7 +26,7 @@ async def test_every_cursor_gives_exactly_what_is_above_it(served: Served) -> No
     await served.say(session, "count 5")
     await served.say(session, "count 3")
     log = await served.log(session)
-    assert [id for id, _, _ in log] == list(range(1, len(log) + 1))
+    assert [number for number, _, _ in log] == list(range(1, len(log) + 1))
     for cursor in range(len(log)):
         async with served.stream(events_of(session), last=cursor) as stream:
             assert await stream.events(len(log) - cursor) == log[cursor:]
@@ -93,12 +94,11 @@ async def test_a_cursor_over_a_restart(tmp_path: Path) -> None:
         log = await served.log(session)
         async with served.stream(events_of(session)) as stream:
             before = await stream.events(5)
-    async with serving_runtime(tmp_path) as served:
-        async with served.stream(events_of(session), last=before[-1][0]) as stream:
-            after = await stream.events(len(log) - 5)
-            assert before + after == log
-            await served.say(session, "count 1")
-            assert (await stream.events(1))[0][0] == len(log) + 1
+    async with serving_runtime(tmp_path) as served, served.stream(events_of(session), last=before[-1][0]) as stream:
+        after = await stream.events(len(log) - 5)
+        assert before + after == log
+        await served.say(session, "count 1")
+        assert (await stream.events(1))[0][0] == len(log) + 1
 
 
 @pytest.mark.spec("EVT-3")
@@ -110,9 +110,9 @@ async def test_a_cursor_below_what_was_pruned_gets_one_resync(served: Served) ->
     await served.runtime.store.apply(PruneEvents(keep_seconds=0.0))
     await served.say(session, "count 1")
     log = await served.log(session)
-    floor = max(id for id, kind, _ in first if kind not in ("message.created", "turn.completed"))
+    floor = max(number for number, kind, _ in first if kind not in ("message.created", "turn.completed"))
     kept = [event for event in log if event[0] > floor]
-    assert [id for id, _, _ in kept] == list(range(floor + 1, len(first) + len(kept)))
+    assert [number for number, _, _ in kept] == list(range(floor + 1, len(first) + len(kept)))
     for cursor in (None, 0, 1, floor - 1):
         async with served.stream(events_of(session), last=cursor) as stream:
             assert await stream.events(1) == [(floor, "resync", {"after": floor, "oldest": floor + 1})]
@@ -239,10 +239,12 @@ async def test_a_reader_that_does_not_read_is_cut_and_delays_nobody(tmp_path: Pa
     limits = Limits(send_seconds=0.2, grace_seconds=1.0, linger_seconds=0.1)
     async with serving_runtime(tmp_path, limits=limits) as served:
         session = await served.open("loud")
-        await served.say(session, "shout 500")
+        await served.say(session, "shout 300")
         before = {child.name for child in served.front.connections.snapshot().children}
-        async with await served.raw(receive_buffer=4096) as slow:
-            head = f"GET {events_of(session)} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.token}\r\n\r\n"
+        async with await served.raw(receive_buffer=65536) as slow:
+            head = (
+                f"GET {events_of(session)} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.token}\r\n\r\n"
+            )
             await slow.send(head.encode())
             await slow.line()
             (name,) = {child.name for child in served.front.connections.snapshot().children} - before

@@ -9,7 +9,8 @@ import trio
 
 from callboard.actors.session.turn import Turn
 from callboard.storage.ops import PruneEvents
-from callboard.tests.flows.edge_kit import AGENTS, SeenEvent, Served, serving_runtime
+from callboard.tests.flows.edge_kit import AGENTS, Served, serving_runtime
+from callboard.tests.flows.edge_readers import SeenEvent
 
 
 def of_turn(log: list[SeenEvent], turn: str) -> list[SeenEvent]:
@@ -29,8 +30,8 @@ async def test_a_turn_stream_is_a_filter_and_ends_with_the_turn(served: Served) 
         async with served.stream(f"/v1/turns/{turn}/events") as stream:
             assert stream.status == 200
             assert await stream.rest() == expected
-        for position, (id, _, _) in enumerate(expected[:-1]):
-            async with served.stream(f"/v1/turns/{turn}/events", last=id) as stream:
+        for position, (cursor, _, _) in enumerate(expected[:-1]):
+            async with served.stream(f"/v1/turns/{turn}/events", last=cursor) as stream:
                 assert await stream.rest() == expected[position + 1 :]
 
 
@@ -54,11 +55,11 @@ async def test_a_turn_is_followed_from_before_its_start_to_its_end(served: Serve
     second = (await served.post(session, "second"))["message_id"]
     turn = second.replace("msg_", "turn_")
     async with served.stream(f"/v1/turns/{turn}/events") as stream:
-        for _ in range(2):
+        for number in range(2):
             await served.until(session, "turn.token")
             await served.client.post(f"/v1/sessions/{session}/stop")
-            if _ == 0:
-                assert [kind for _, kind, _ in await stream.until("turn.token")][0] == "turn.started"
+            if number == 0:
+                assert (await stream.until("turn.token"))[0][1] == "turn.started"
         seen = await stream.rest()
     assert seen[-1][1] == "turn.stopped"
     assert of_turn(await served.log(session), turn)[-len(seen) :] == seen
@@ -72,9 +73,9 @@ async def test_a_turn_that_was_never_run_ends_with_its_failure(served: Served) -
     turn = waiting.replace("msg_", "turn_")
     async with served.stream(f"/v1/turns/{turn}/events") as stream:
         assert (await served.client.post(f"/v1/inbox/{waiting}/cancel")).status_code == 200
-        ((id, kind, data),) = await stream.rest()
+        ((last, kind, data),) = await stream.rest()
     assert (kind, data["reason"], data["turn_id"]) == ("turn.failed", "cancelled", turn)
-    answer = await served.client.get(f"/v1/turns/{turn}/events", headers={"Last-Event-ID": str(id)})
+    answer = await served.client.get(f"/v1/turns/{turn}/events", headers={"Last-Event-ID": str(last)})
     assert answer.status_code == 204
 
 
@@ -95,7 +96,7 @@ async def test_a_message_that_another_turn_takes_in_names_that_turn(tmp_path: Pa
         async with served.stream(f"/v1/turns/{second.replace('msg_', 'turn_')}/events") as stream:
             gate.set()
             assert await stream.rest() == []
-        shown = [(await served.client.get(f"/v1/messages/{id}")).json() for id in (first, second)]
+        shown = [(await served.client.get(f"/v1/messages/{name}")).json() for name in (first, second)]
         assert [message["status"] for message in shown] == ["delivered", "delivered"]
         assert [message["turn_id"] for message in shown] == [first.replace("msg_", "turn_")] * 2
         answer = await served.client.get(f"/v1/turns/{second.replace('msg_', 'turn_')}/events")

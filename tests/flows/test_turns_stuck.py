@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -22,6 +24,15 @@ pytestmark = pytest.mark.spec("RT-6")
 async def look() -> str:
     """A tool of the agent's own."""
     return "seen"
+
+
+@contextmanager
+def released(event: trio.Event | threading.Event) -> Iterator[None]:
+    """Sets the event when the block ends, also by a failure: a runtime can't end around an agent that does not."""
+    try:
+        yield
+    finally:
+        event.set()
 
 
 async def late(turn: Turn, other: str) -> list[str]:
@@ -73,27 +84,27 @@ async def test_an_agent_that_survives_its_cancel(
     board.plan(session, survivor)
     first = await board.post(session, "first")
     await begun.wait()
-    second = await board.post(session, "second")
-    asked = trio.current_time()
-    await board.runtime.stop(session.id)
-    with caplog.at_level(logging.ERROR, "callboard"):
-        view = await board.final(first)
-    assert 15 <= trio.current_time() - asked <= 17
-    assert (view.status, view.outcome) == (Status.DELIVERED, Outcome.STOPPED)
-    assert await board.texts(session) == ["partial"]
-    assert board.runtime.dispatcher.stuck == [f"session:{session.id}"]
-    assert await board.runtime.store.reads.stuck() == [(f"session:{session.id}", board.runtime.process)]
-    assert f"session:{session.id}" in caplog.text
+    with released(go_on):
+        second = await board.post(session, "second")
+        asked = trio.current_time()
+        await board.runtime.stop(session.id)
+        with caplog.at_level(logging.ERROR, "callboard"):
+            view = await board.final(first)
+        assert 15 <= trio.current_time() - asked <= 17
+        assert (view.status, view.outcome) == (Status.DELIVERED, Outcome.STOPPED)
+        assert await board.texts(session) == ["partial"]
+        assert board.runtime.dispatcher.stuck == [f"session:{session.id}"]
+        assert await board.runtime.store.reads.stuck() == [(f"session:{session.id}", board.runtime.process)]
+        assert f"session:{session.id}" in caplog.text
 
-    # Nothing more of this session runs here, however long; everybody else goes on.
-    await trio.sleep(300)
-    assert (await board.message(second)).attempt == 0
-    assert (await board.ask(other)).outcome is Outcome.ANSWERED
-    elsewhere = len(await board.events(other))
-    before = await board.events(session)
-    sessions = len(await board.runtime.list_sessions())
+        # Nothing more of this session runs here, however long; everybody else goes on.
+        await trio.sleep(300)
+        assert (await board.message(second)).attempt == 0
+        assert (await board.ask(other)).outcome is Outcome.ANSWERED
+        elsewhere = len(await board.events(other))
+        before = await board.events(session)
+        sessions = len(await board.runtime.list_sessions())
 
-    go_on.set()
     await ended.wait()
     assert refused == ["emit", "steered", "step", "agent", "agent_send", "agent_stop", "agent_list", "agent_read"]
     assert await board.events(session) == before
@@ -131,13 +142,13 @@ async def test_an_agent_that_outlives_its_lease_is_never_joined_by_a_second_turn
     board.plan(session, survivor)
     receipt = await board.post(session)
     await begun.wait()
-    board.runtime.dispatcher.live[next(iter(board.runtime.dispatcher.live))].lose()
-    before = await board.events(session)
-    await trio.sleep(300)
-    assert (await board.message(receipt)).attempt == 1
-    assert board.runtime.dispatcher.stuck == [f"session:{session.id}"]
-    assert await board.events(session) == before, "a holder that has lost its lease writes nothing, not even a stop"
-    go_on.set()
+    with released(go_on):
+        board.runtime.dispatcher.live[next(iter(board.runtime.dispatcher.live))].lose()
+        before = await board.events(session)
+        await trio.sleep(300)
+        assert (await board.message(receipt)).attempt == 1
+        assert board.runtime.dispatcher.stuck == [f"session:{session.id}"]
+        assert await board.events(session) == before, "a holder that has lost its lease writes nothing, not even a stop"
     view = await board.final(receipt)
     assert (view.outcome, view.attempt, view.takeovers, most) == (Outcome.ANSWERED, 2, 1, 1)
     assert await board.texts(session) == ["echo hello"]
@@ -226,12 +237,12 @@ async def test_a_thread_that_never_looks_up_is_stuck_until_it_ends() -> None:
         session, other = await board.open("blocked"), await board.open()
         first, second = await board.post(session), await board.post(session)
         await trio.to_thread.run_sync(begun.wait)
-        await board.runtime.stop(session.id)
-        assert (await board.final(first)).outcome is Outcome.STOPPED
-        assert board.runtime.dispatcher.stuck == [f"session:{session.id}"]
-        assert (await board.ask(other)).outcome is Outcome.ANSWERED
-        assert (await board.message(second)).attempt == 0
-        release.set()
+        with released(release):
+            await board.runtime.stop(session.id)
+            assert (await board.final(first)).outcome is Outcome.STOPPED
+            assert board.runtime.dispatcher.stuck == [f"session:{session.id}"]
+            assert (await board.ask(other)).outcome is Outcome.ANSWERED
+            assert (await board.message(second)).attempt == 0
         assert (await board.final(second)).outcome is Outcome.ANSWERED
         assert await board.texts(session) == ["second"]
         assert board.runtime.dispatcher.stuck == []

@@ -14,7 +14,7 @@ import outcome
 import trio
 
 from callboard import Tuning, Turn, open_runtime
-from callboard.storage.commit import Applied, Batches
+from callboard.storage.commit import Applied, Batches, Failure
 from callboard.storage.model.addresses import Scope, Sender
 from callboard.storage.model.errors import StoreDown
 from callboard.storage.model.events import Event
@@ -44,7 +44,7 @@ class Puppet:
 
 
 class Gate:
-    """Stands before the database. `seen` are all ops; a batch with an op of `held` waits for `open`, one of `broken` fails as a whole."""
+    """Stands before the database. `seen` are all ops; a batch with an op of `held` waits for `open`; an op of `broken` fails, alone."""
 
     def __init__(self, inner: Batches) -> None:
         self._inner = inner
@@ -66,10 +66,12 @@ class Gate:
         if any(isinstance(op, self.held) for op in ops):
             self.waiting.set()
             await self._open.wait()
-        if any(isinstance(op, self.broken) for op in ops):
-            raise StoreDown("the gate is shut")
-        self.seen.extend(ops)
-        return await self._inner.apply(ops)
+        passing = [op for op in ops if not isinstance(op, self.broken)]
+        self.seen.extend(passing)
+        applied = await self._inner.apply(passing)
+        outcomes = iter(applied.outcomes)
+        refused = Failure(StoreDown("the gate is shut"))
+        return Applied([refused if isinstance(op, self.broken) else next(outcomes) for op in ops], applied.touched)
 
 
 @attrs.define

@@ -68,7 +68,9 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> No
     assert isinstance(refusal.value, Rejected)
 
 
-@pytest.mark.parametrize("content", ["", "short", "a" * 42, "a" * 44, "a" * 42 + "!", "é" * 43, f"{TOKEN}\n{TOKEN}\n", "x" * 5000])
+@pytest.mark.parametrize(
+    "content", ["", "short", "a" * 42, "a" * 44, "a" * 42 + "!", "é" * 43, f"{TOKEN}\n{TOKEN}\n", "x" * 5000]
+)
 def test_a_file_without_a_token_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
     file = tmp_path / "operator.token"
     file.write_text(content)
@@ -96,7 +98,15 @@ def test_only_the_token_is_accepted() -> None:
     auth = Auth(TOKEN, OPERATOR)
     for scheme in ("Bearer", "bearer", "BEARER"):
         assert auth.principal([(b"authorization", f"{scheme} {TOKEN}".encode())]) == OPERATOR
-    wrong = [b"", b"Bearer", b"Bearer ", TOKEN.encode(), b"Basic " + TOKEN.encode(), b"Bearer " + TOKEN[:-1].encode(), b"Bearer \xff"]
+    wrong = [
+        b"",
+        b"Bearer",
+        b"Bearer ",
+        TOKEN.encode(),
+        b"Basic " + TOKEN.encode(),
+        b"Bearer " + TOKEN[:-1].encode(),
+        b"Bearer \xff",
+    ]
     for value in (*wrong, b"Bearer " + TOKEN.swapcase().encode(), b"Bearer " + TOKEN.encode() + b"x"):
         with pytest.raises(Unauthorized):
             auth.principal([(b"authorization", value)])

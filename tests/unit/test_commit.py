@@ -43,6 +43,7 @@ class Driver:
     """Keeps every batch, waits at `gate`, and answers each op with its number."""
 
     name = "test"
+    migrated: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.batches: list[list[Post]] = []
@@ -69,6 +70,9 @@ class Driver:
 
     def now(self) -> float:
         return 0.0
+
+    def announce(self, url: str) -> None:
+        raise NotImplementedError
 
     async def read(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Any]]:
         raise NotImplementedError

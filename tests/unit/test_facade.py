@@ -17,8 +17,9 @@ ROOT = Path(__file__).parents[2]
 
 NAMES = """
 Agent Call CallboardError Entry Event Interrupted InvalidField LeaseLost MailboxFull MessageConflict MessageView NotFound PathTaken
+Portal
 Receipt Rule Runtime RuntimeFailed Scripted Session StoreError Team Tool Tuning Turn Unavailable UnknownTarget UsageError WouldDeadlock
-open_runtime tool
+client open_portal open_runtime tool
 """.split()
 
 

@@ -122,6 +122,14 @@ def test_no_text_can_move_from_one_field_to_the_next(parts: Parts, cut: int) -> 
 
 
 @pytest.mark.spec("INB-4")
+@pytest.mark.parametrize("between", ["\0", "", ":", "1:", "\x001:"])
+def test_what_stands_between_two_fields_can_be_in_a_text(between: str) -> None:
+    one = digest("t", "k", f"b{between}c", "a")
+    assert one != digest("t", "k", "c", f"a{between}b")
+    assert one != digest("t", f"k{between}a", "c", "b")
+
+
+@pytest.mark.spec("INB-4")
 def test_a_digest_takes_any_text_and_is_short() -> None:
     assert len(digest("session:a", "urgent", "\ud800" * 20_000, None)) == 16
     assert digest("t", "k", "c", None) != digest("t", "k", "c", "{}")
@@ -142,6 +150,7 @@ def test_a_digest_takes_any_text_and_is_short() -> None:
     ],
 )
 def test_a_session_is_built_from_checked_fields_too(fields: dict[str, Any], path: str) -> None:
+    given_fields: dict[str, Any] = {"agent": "echo", **fields}
     with pytest.raises(InvalidField) as caught:
-        open_session(Scope(), **{"agent": "echo", **fields})
+        open_session(Scope(), **given_fields)
     assert caught.value.path == path

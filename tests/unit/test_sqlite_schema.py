@@ -9,7 +9,6 @@ from contextlib import closing
 from importlib import resources
 from pathlib import Path
 
-import attrs
 import pytest
 
 from callboard.storage import ops, sqlite
@@ -87,8 +86,10 @@ def test_every_statement_is_used_and_says_what_it_is_for() -> None:
 
 
 def test_every_op_has_its_handler() -> None:
-    known = {getattr(ops, name) for name in ops.__all__}
-    assert set(HANDLERS) == {op for op in known if attrs.has(op)}
+    found: list[type[ops.Op[object]]] = ops.Op.__subclasses__()
+    known = {op for op in found if op.__module__.startswith("callboard.")}
+    assert set(HANDLERS) == known
+    assert {op.__name__ for op in known} <= set(ops.__all__)
 
 
 @pytest.mark.spec("INB-8")

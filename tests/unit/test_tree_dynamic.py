@@ -49,7 +49,7 @@ async def test_a_hundred_failures_in_a_moment_escalate_nothing_and_are_all_told(
         await wait_all_tasks_blocked()
         assert failures == {f"row-{number}": f"undecodable {number}" for number in range(100)}
         assert len(events) == before
-        assert len(pool) == 1
+        assert pool.count == 1
         assert [(node.state, node.restarts) for node in tree.snapshot().children] == [("running", 0)] * 2
 
 
@@ -76,7 +76,7 @@ async def test_a_child_is_temporary_however_it_ends() -> None:
         pool.stop("stopped")
         await wait_all_tasks_blocked()
         assert sorted(runs) == ["broken", "sound"]
-        assert len(pool) == 0
+        assert pool.count == 0
 
 
 async def test_a_name_is_refused_while_its_task_lives_and_free_when_it_has_ended() -> None:
@@ -87,7 +87,7 @@ async def test_a_name_is_refused_while_its_task_lives_and_free_when_it_has_ended
         assert pool.running("a")
         with pytest.raises(AlreadyRunning, match="'a' is already running"):
             pool.start("a", go.wait)
-        assert len(pool) == 1
+        assert pool.count == 1
         go.set()
         await pool.wait_ended("a")
         assert not pool.running("a")

@@ -109,7 +109,7 @@ async def test_a_stuck_child_holds_the_end_and_is_reported_at_shutdown(autojump_
             assert events == [Stuck("pool", "a", 3)]
             release.set()
     assert trio.current_time() == 30
-    assert len(pool) == 0
+    assert pool.count == 0
 
 
 async def test_an_interrupt_in_a_child_stops_the_others_and_goes_on() -> None:
@@ -169,4 +169,4 @@ async def test_an_interrupt_in_the_midst_of_stopping_leaves_no_child_behind() ->
 
     with pytest.raises(BaseExceptionGroup):
         await run()
-    assert len(pool) == 0
+    assert pool.count == 0

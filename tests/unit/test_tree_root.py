@@ -11,6 +11,7 @@ from callboard.supervisors.tree import (
     ChildSpec,
     Intensity,
     IntensityExceeded,
+    NotRunning,
     Supervisor,
     TreeEvent,
     open_tree,
@@ -133,3 +134,20 @@ async def test_an_observer_may_stop_the_tree_from_any_event(kind: str) -> None:
         await supervisor.run()
     assert log == ["+a", "-a"]
     assert all(node.state in ("stopped", "failed") for node in supervisor.snapshot().children)
+
+
+async def test_a_tree_that_is_stopped_before_it_has_started_does_not_enter_its_block() -> None:
+    log: Log = []
+
+    def observer(event: TreeEvent) -> None:
+        supervisor.stop()
+
+    supervisor = Supervisor("root", [sleeper("a", log), sleeper("b", log)], observer=observer)
+
+    async def block() -> None:
+        async with open_tree(supervisor):
+            pytest.fail("the block was entered")
+
+    with trio.fail_after(5), pytest.raises(NotRunning, match="root"):
+        await block()
+    assert log == ["+a", "-a"]

@@ -10,6 +10,7 @@ from callboard.supervisors.tree import (
     Backoff,
     Child,
     ChildSpec,
+    DynamicSupervisor,
     Exit,
     Exited,
     Stopping,
@@ -114,6 +115,29 @@ async def test_a_cancellation_while_it_stops_cuts_the_graces_short(autojump_cloc
             pass
     assert trio.current_time() == 7
     assert sorted(log[2:]) == ["-a at 7", "-b at 7"]
+
+
+async def test_graces_cut_short_above_are_cut_short_below(autojump_clock: MockClock) -> None:
+    log: Log = []
+    inner = Supervisor("inner", [polite("a", log, needs=50, grace=60)])
+    pool = DynamicSupervisor("pool", grace_seconds=60)
+    job = polite("b", log, needs=50, grace=60).start
+    # The cancellation comes while `last` is waited for: the two before it have not even been asked.
+    supervisor = Supervisor("root", [inner.spec(), pool.spec(), polite("last", log, needs=50, grace=60)])
+    with trio.move_on_after(7):
+        async with open_tree(supervisor):
+            pool.start("b", job, cooperative=True)
+            await trio.sleep(1)
+    assert trio.current_time() == 7
+    assert sorted(log[3:]) == ["-a at 7", "-b at 7", "-last at 7"]
+
+
+async def test_a_brutal_stop_reaches_the_children_below(autojump_clock: MockClock) -> None:
+    log: Log = []
+    inner = Supervisor("inner", [polite("a", log, needs=50, grace=60)])
+    async with open_tree(Supervisor("root", [inner.spec(grace_seconds=0)])):
+        pass
+    assert log == ["+a", "-a at 0"]
 
 
 async def test_the_grace_of_a_nested_supervisor_cuts_short_those_of_its_children(autojump_clock: MockClock) -> None:

@@ -4,7 +4,17 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from callboard.supervisors.tree import Child, ChildSpec, State, Stopping, Stuck, Supervisor, TreeEvent, open_tree
+from callboard.supervisors.tree import (
+    Child,
+    ChildSpec,
+    DynamicSupervisor,
+    State,
+    Stopping,
+    Stuck,
+    Supervisor,
+    TreeEvent,
+    open_tree,
+)
 
 Log = list[str]
 
@@ -43,6 +53,32 @@ async def test_what_is_no_exception_stops_the_others_and_goes_on(error: BaseExce
     assert leaves is not None
     assert caught.value.split((KeyboardInterrupt, SystemExit))[1] is None
     assert log == ["+a", "+b", "-b", "-a"]
+
+
+async def test_an_interrupt_below_leaves_everybody_their_grace(autojump_clock: MockClock) -> None:
+    log: Log = []
+
+    async def polite(*, child: Child) -> None:
+        await child.stopping.wait()
+        await trio.sleep(3)
+        log.append(f"finished at {trio.current_time():g}")
+
+    async def interrupted() -> None:
+        await trio.sleep(1)
+        raise KeyboardInterrupt
+
+    pool = DynamicSupervisor("pool")
+    low = Supervisor("low", [ChildSpec("polite", polite, cooperative=True), pool.spec()])
+
+    async def run() -> None:
+        async with open_tree(Supervisor("root", [ChildSpec("polite", polite, cooperative=True), low.spec()])):
+            pool.start("polite", polite, cooperative=True)
+            pool.start("interrupted", interrupted)
+            await trio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup):
+        await run()
+    assert log == ["finished at 4", "finished at 7", "finished at 10"]
 
 
 async def test_after_an_interrupt_no_further_child_is_started() -> None:

@@ -87,8 +87,12 @@ class Conversation:
         return Show(ShowKind.POST, content, data["message_id"], label, data["role"], seq=data["seq"])
 
     def _end(self, kind: str, data: dict[str, Any]) -> Show:
-        shown, name = self._text, data["message_id"]
-        self.running, self._attempt, self._text = None, None, ""
+        name = data["message_id"]
+        # A message that fails while it waits ends a turn that never ran; the one that runs goes on.
+        ours = self._attempt is None or self._attempt[0] == data["turn_id"]
+        shown = self._text if ours else ""
+        if ours:
+            self.running, self._attempt, self._text = None, None, ""
         if kind == "turn.failed":
             why = f"{data['reason']}: {data['error']}" if data.get("error") else str(data["reason"])
             return Show(ShowKind.FAILED, why, name, streaming=bool(shown))

@@ -41,7 +41,7 @@ class Dispatcher:
         self._sessions = sessions
         self._names = frozenset(agents)
         self._nonces = count(1)
-        self._asked: tuple[str, float] | None = None
+        self._nonce: str | None = None
         self._wake = trio.Event()
         self._ended = trio.Event()
         self._draining = False
@@ -85,13 +85,12 @@ class Dispatcher:
         if free <= 0:
             return self._tuning.poll_seconds
         most = min(free, CLAIM_MOST)
-        # A claim whose outcome is unknown is asked again under its nonce: what it took must not lie until the leases end. They are
-        # trusted from before it was asked first.
-        nonce, before = self._asked or (f"{self.process}.{next(self._nonces)}", trio.current_time())
-        self._asked = nonce, before
+        before, asked = trio.current_time(), self._store.now()
+        # A claim whose outcome is unknown is asked again under its nonce: what it took must not lie until the leases end.
+        self._nonce = self._nonce or f"{self.process}.{next(self._nonces)}"
         claim = Claim(
             holder=self.process,
-            nonce=nonce,
+            nonce=self._nonce,
             limit=most,
             lease_seconds=self._tuning.lease_seconds,
             agents=self._names,
@@ -103,9 +102,11 @@ class Dispatcher:
         except CallboardError as error:
             log.warning("no claim could be made (%s); trying again", error.code)
             return self._tuning.poll_seconds
-        self._asked = None
+        self._nonce = None
         for claimed in claims.claimed:
-            await self._start(Delivery(claimed, self._floor, before + self._tuning.lease_seconds))
+            # Less than a whole lease if this was asked again.
+            trusted = before + min(self._tuning.lease_seconds, claimed.lease_until - asked)
+            await self._start(Delivery(claimed, self._floor, trusted))
         if len(claims.claimed) == most:
             return 0.0
         due = self._tuning.poll_seconds if claims.next_due is None else claims.next_due - self._store.now()

@@ -96,6 +96,10 @@ class Ask:
         key = one_field(self.request.scope["headers"], KEY.lower().encode())
         return None if key is None else check_message_id(key, KEY)
 
+    def check_key(self) -> None:
+        """Accept an Idempotency-Key where a repeat does no harm without it. Raises `InvalidField`."""
+        _ = self.key
+
     def query(self, *known: str) -> dict[str, str]:
         """The query's parameters. Raises `InvalidField` for one that is not known, or that is there twice."""
         found: dict[str, str] = {}

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 OnWebsocket = Callable[[trio_websocket.WebSocketRequest, FrameStream], Awaitable[None]]
 """Accepts or rejects the request within the limit, then serves it until it returns; must keep taking messages, or pings go unanswered."""
 
+_OPENING_SECONDS = 10.0
+"""For the library to read a handshake that is in memory: it passes only if the library has hung."""
 _NORMAL, _GOING_AWAY, _INTERNAL = 1000, 1001, 1011
 _REBUILT = frozenset({b"host", b"connection", b"upgrade", b"content-length", b"sec-websocket-extensions"})
 
@@ -61,7 +63,7 @@ async def serve_websocket(
             start_soon=nursery.start_soon,
         )
         # The library waits for ever on a handshake that it does not like; `judge` lets none through that we know of.
-        with trio.fail_after(limits.handshake_seconds):
+        with trio.fail_after(_OPENING_SECONDS):
             request = await trio_websocket.wrap_server_stream(
                 nursery, stream, limits.message_queue, limits.message_bytes, RECEIVE_BYTES
             )

@@ -74,13 +74,8 @@ class StepLog:
 
     def action_id(self, tool: str, arguments: Mapping[str, Any]) -> str:
         """The id of the next call of `tool` with `arguments`: the same in every attempt of the same turn."""
-        try:
-            text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise InvalidField(f"is not JSON: {error}", path=f"{tool}.arguments") from None
-        call = (
-            f"{self._turn}:{tool}:{hashlib.blake2b(text.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
-        )
+        text = _dump(arguments, f"{tool}.arguments", sort_keys=True, separators=(",", ":"))
+        call = f"{self._turn}:{tool}:{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
         self._seen[call] += 1
         return f"{call}:{self._seen[call]}"
 
@@ -99,10 +94,11 @@ class StepLog:
         action = self.action_id(tool, arguments)
         ordinal = self._next()
         known = self._known.get(action)
-        data = {"tool": tool, "arguments": dict(arguments)}
+        shown = _storable(dict(arguments), f"{tool}.arguments")
+        data = {"tool": tool, "arguments": shown}
         if known is not None and known.done:
             return _unpack(tool, action, known.result)
-        call = StepEvent("tool.call", {"tool": tool, "action_id": action, "arguments": dict(arguments)})
+        call = StepEvent("tool.call", {"tool": tool, "action_id": action, "arguments": shown})
         events: tuple[StepEvent, ...] = () if known is not None else (call,)
         if known is not None and kind is ToolClass.EXTERNAL:
             await self._done(action, ordinal, data, {INTERRUPTED: True}, tool, ())
@@ -142,6 +138,8 @@ class StepLog:
         events: tuple[StepEvent, ...],
         effects: Effects | None = None,
     ) -> Step:
+        # What a later attempt is given comes from a row: the first one is given the same, so a tuple is a list in both.
+        result = _storable(result, f"{tool}.result")
         done = StepEvent("tool.result", {"tool": tool, "action_id": action, "result": result})
         step = RecordStep(
             self._lease,
@@ -163,6 +161,18 @@ class StepLog:
     def _next(self) -> int:
         self._ordinal += 1
         return self._ordinal
+
+
+def _dump(value: Any, path: str, **options: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidField(f"is not JSON: {error}", path=path) from None
+
+
+def _storable(value: Any, path: str) -> Any:
+    """The value as a row gives it back; half a surrogate pair, which no database takes, becomes a question mark."""
+    return json.loads(_dump(value, path, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def _unpack(tool: str, action: str, result: Any) -> Any:

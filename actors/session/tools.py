@@ -258,11 +258,20 @@ def visible(entries: list[tuple[str, str]], count: int) -> dict[str, Any]:
         if len(content) > room:
             if kept:
                 break
-            cut = f"[… {len(content) - room} characters cut]"
-            content, truncated = cut + content[len(content) - room + len(cut) :], True
+            content, truncated = _cut(content, room), True
         kept.append({"role": role, "content": content})
         room -= len(content)
     return {"messages": kept[::-1], "count": count, "omitted": count - len(kept), "truncated": truncated}
+
+
+def _cut(content: str, room: int) -> str:
+    """The end of a text behind a mark that says how much is missing: the mark takes room itself, so its figure grows with it."""
+    mark = ""
+    while True:
+        missing = len(content) - room + len(mark)
+        before, mark = mark, f"[… {missing} characters cut]"
+        if mark == before:
+            return mark + content[missing:]
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

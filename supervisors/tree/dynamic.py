@@ -73,12 +73,7 @@ class DynamicSupervisor:
 
     @overload
     def start(
-        self,
-        name: str,
-        fn: Callable[[*_Ts], Awaitable[object]],
-        /,
-        *args: *_Ts,
-        cooperative: Literal[False] = False,
+        self, name: str, fn: Callable[[*_Ts], Awaitable[object]], /, *args: *_Ts, cooperative: Literal[False] = False
     ) -> None: ...
     @overload
     def start(self, name: str, fn: _Fn, /, *args: object, cooperative: Literal[True]) -> None: ...
@@ -133,13 +128,13 @@ class DynamicSupervisor:
         """The longest that stopping takes, but for stuck children: all are stopped at the same time."""
         return self._grace_seconds + self._stuck_seconds
 
-    def spec(self, *, restart: Restart | str = Restart.PERMANENT) -> ChildSpec:
-        """This supervisor as a child of a `Supervisor`."""
+    def spec(self, *, restart: Restart | str = Restart.PERMANENT, grace_seconds: float | None = None) -> ChildSpec:
+        """This supervisor as a child of a `Supervisor`; by default its grace is `stop_seconds`."""
         return ChildSpec(
             self.name,
             self.run,
             member(Restart, restart, field="restart"),
-            self.stop_seconds,
+            self.stop_seconds if grace_seconds is None else grace_seconds,
             Kind.SUPERVISOR,
             cooperative=True,
             inspect=self.snapshot,

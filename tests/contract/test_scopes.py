@@ -26,7 +26,7 @@ async def test_every_read_takes_a_scope_but_those_of_the_runtime() -> None:
             assert ("scope" in inspect.signature(read).parameters) == (name not in UNSCOPED), name
 
 
-@pytest.mark.spec("NS-5", "SES-2", "AUTH-2")
+@pytest.mark.spec("NS-5", "SES-2")
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["other project", "other tenant", "unknown"])
 async def test_a_row_of_another_project_answers_as_unknown(
     kit: Kit, other_scopes: tuple[Scope, Scope], which: int

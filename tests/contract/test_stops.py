@@ -64,7 +64,7 @@ async def test_the_first_stop_of_a_turn_stands(kit: Kit) -> None:
     assert await kit.store.reads.stop_of(kit.scope, session.id) == stored
 
 
-@pytest.mark.spec("RT-4", "SES-7")
+@pytest.mark.spec("RT-4")
 async def test_a_session_without_a_turn_cannot_be_stopped(kit: Kit) -> None:
     session, internal = await kit.open(), await kit.open(kind=SessionKind.INTERNAL)
     await kit.post(session)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,34 +20,31 @@ LIVES_LEAST = 5
 SIDE_BY_SIDE = 2
 
 
-@asynccontextmanager
-async def a_file_with_sessions(workers: Workers, folder: Path) -> AsyncIterator[Path]:
+async def a_file_with_sessions(workers: Workers, folder: Path) -> Path:
     """A clean file to copy, so that the commits which are counted are those of the conversation."""
     file = folder / "clean.db"
     worker = await workers.open(file)
     for path, agent in CAST.items():
         await worker.ask("session", path=path, agent=agent)
     await worker.close()
-    yield file
+    return file
 
 
 @pytest.mark.spec("RT-4", "RT-9", "RT-10", "INB-1", "INB-8", "SES-8", "SES-10", "EVT-2", "EVT-3")
 @pytest.mark.parametrize("where", ["before", "after"])
 async def test_killed_at_every_commit(workers: Workers, tmp_path: Path, where: str) -> None:
-    async with a_file_with_sessions(workers, tmp_path) as clean:
-        ends: list[int] = []
-        async with trio.open_nursery() as nursery:
-            for lane in range(SIDE_BY_SIDE):
-                nursery.start_soon(kill_at_each, workers, clean, where, lane, ends)
+    clean = await a_file_with_sessions(workers, tmp_path)
+    ends: list[int] = []
+    async with trio.open_nursery() as nursery:
+        for lane in range(SIDE_BY_SIDE):
+            nursery.start_soon(kill_at_each, workers, clean, where, lane, ends)
     assert min(ends) > COMMITS_LEAST, f"the conversation was over after {ends} commits"
 
 
 async def kill_at_each(workers: Workers, clean: Path, where: str, lane: int, ends: list[int]) -> None:
     """Kill at commit 1, 3, 5, … (or 2, 4, 6, …). Who takes a file over and ends its conversation is killed on the next file."""
     worker = workers.start()
-    n = lane
-    while True:
-        n += 1 if n == lane else SIDE_BY_SIDE
+    for n in count(lane + 1, SIDE_BY_SIDE):
         file = clean.with_name(f"{where}-{n}.db")
         shutil.copy(clean, file)
         seen = Follower(worker)
@@ -74,25 +70,24 @@ async def kill_at_each(workers: Workers, clean: Path, where: str, lane: int, end
 @pytest.mark.spec("RT-9", "EVT-2", "EVT-3", "EVT-4")
 async def test_killed_again_while_it_recovers(workers: Workers, tmp_path: Path) -> None:
     """The first life ends at its first commit, the next at its second, and so on: recovering is interrupted at its own commits."""
-    async with a_file_with_sessions(workers, tmp_path) as file:
-        worker = workers.start()
-        seen = Follower(worker)
-        n = 0
-        while True:
-            n += 1
-            try:
-                await worker.ask("open", path=str(file), trap={"where": "before" if n % 2 else "after", "n": n})
-                await seen.follow(worker)
-                await worker.ask("converse")
-                break
-            except Gone:
-                seen.heard(worker)
-                worker = workers.start()
-        await seen.caught_up(worker, Rows(file))
-        await worker.close()
-        judge(Rows(file), seen)
-        assert n > LIVES_LEAST, "the conversation was over too soon to be interrupted while it recovered"
-        assert Rows(file).message("m-slow")["takeovers"] > 1
+    file = await a_file_with_sessions(workers, tmp_path)
+    worker = workers.start()
+    seen = Follower(worker)
+    for n in count(1):
+        try:
+            await worker.ask("open", path=str(file), trap={"where": "before" if n % 2 else "after", "n": n})
+            await seen.follow(worker)
+            await worker.ask("converse")
+        except Gone:
+            seen.heard(worker)
+            worker = workers.start()
+        else:
+            assert n > LIVES_LEAST, "the conversation was over too soon to be interrupted while it recovered"
+            break
+    await seen.caught_up(worker, Rows(file))
+    await worker.close()
+    judge(Rows(file), seen)
+    assert Rows(file).message("m-slow")["takeovers"] > 1
 
 
 class Follower:

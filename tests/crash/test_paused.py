@@ -85,7 +85,7 @@ async def test_a_turn_that_was_paused_past_its_lease_is_run_again_and_commits_on
     assert rows.answers("m-1") == [f"done at attempt {attempt}"]
 
 
-@pytest.mark.spec("RT-7")
+@pytest.mark.spec("RT-7", "RT-18")
 async def test_a_lease_that_ran_out_is_not_trusted_again(workers: Workers, file: Path, rows: Rows) -> None:
     """The agent is cancelled because its lease is over, and cleans up for a while: a renewal that works again must not make its end count."""
     worker = await running(workers, file, "late", tuning=SHORT)
@@ -97,6 +97,7 @@ async def test_a_lease_that_ran_out_is_not_trusted_again(workers: Workers, file:
     await worker.ask("send", session="/other", content="go on", message_id="m-2")
     await worker.heard("running", message="m-2")
     await worker.ask("renewed", times=2)
+    assert [line["attempt"] for line in worker.lines("running", message="m-1")] == [1], "beside its own living task"
     await worker.ask("release", gate="late")
     await worker.ask("wait", message_id="m-1")
     await worker.ask("stop", session="/other")

@@ -127,9 +127,12 @@ async def test_websockets_and_httpx_sse_hold_a_conversation(served: Served, seed
 
 
 @pytest.mark.spec("EVT-3")
-async def test_httpx_sse_reads_a_turn_to_its_end(served: Served) -> None:
-    session = await served.open("counter")
-    message = await served.post(session, "count 40")
+@pytest.mark.parametrize(
+    ("agent", "content"), [("counter", "count 40"), ("desk", "echo a\u2028b\x85c\x0bd\r\n\re\n\nf")]
+)
+async def test_httpx_sse_reads_a_turn_to_its_end(served: Served, agent: str, content: str) -> None:
+    session = await served.open(agent)
+    message = await served.post(session, content)
     turn = message["message_id"].replace("msg_", "turn_")
     url = f"{served.url}/v1/turns/{turn}/events"
 

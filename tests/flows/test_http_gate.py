@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from callboard.actors.edges.app import PUBLIC, ROUTES
+from callboard.storage.model.errors import Busy
 from callboard.supervisors.front import Front, FrontSettings
 from callboard.supervisors.runtime import open_runtime
 from callboard.tests.flows.edge_kit import AGENTS, DEADLINE, Served, serving_runtime
@@ -115,10 +116,43 @@ async def test_the_projects_of_one_operator_do_not_see_each_other(served: Served
     assert posted.status_code == 202
 
 
+@pytest.mark.spec("RT-14")
+async def test_a_store_that_can_take_no_more_is_503_with_retry_after(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await served.open()
+
+    async def full(op: object) -> None:
+        raise Busy("the commit queue is full")
+
+    async with served.live() as live:
+        with monkeypatch.context() as patch:
+            patch.setattr(served.runtime.store, "apply", full)
+            answer = await served.client.post(f"/v1/sessions/{session}/messages", json={"content": "x"})
+            frame = await live.ask("send", session=session, content="x", message_id="m")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "busy")
+        assert answer.headers["retry-after"] == "1"
+        assert (frame["type"], frame["code"], frame["message_id"]) == ("error", "busy", "m")
+        assert (await live.ask("send", session=session, content="x", message_id="m"))["created"] is True
+
+
+async def test_a_fault_of_ours_is_500_and_tells_nothing(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*args: object, **options: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(served.runtime.store.reads, "inbox", broken)
+    error = await served.refused("GET", "/v1/inbox", 500, "internal")
+    assert "secret" not in str(error)
+    assert "ZeroDivisionError" in caplog.text
+    assert "secret" not in caplog.text
+    assert (await served.client.get("/v1/sessions")).status_code == 200
+
+
 # -- the front in its tree ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("RT-3")
 async def test_after_a_restart_the_front_listens_on_its_port_again(tmp_path: Path) -> None:
     told: list[int] = []
     again = trio.Event()

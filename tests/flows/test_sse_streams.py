@@ -159,6 +159,17 @@ async def test_a_quiet_stream_beats_without_an_empty_line(tmp_path: Path) -> Non
         assert seen == (await served.log(session))[-len(seen) :]
 
 
+@pytest.mark.spec("EVT-3")
+async def test_heartbeats_between_events_lose_none(tmp_path: Path) -> None:
+    async with serving_runtime(tmp_path, pace=Pace(beat=0.0005)) as served:
+        session = await served.open("counter")
+        async with served.stream(events_of(session)) as stream:
+            await served.post(session, "count 300")
+            seen = await stream.until("turn.completed")
+        assert stream.beats > 0
+        assert seen == await served.log(session)
+
+
 async def test_whatever_is_said_stays_on_one_line(served: Served) -> None:
     session = await served.open()
     text = 'a\r\nb\nc\rd\u2028e\u2029f\x85g\x0b\x0c\x1ch "quoted" \\ ü \U0001f600\n\ndata: x\n\nid: 9'

@@ -173,7 +173,7 @@ async def test_a_new_owner_voids_the_leases_of_processes_and_of_nobody_else(
         assert (view.status, view.lease_holder, view.lease_epoch) == (Status.PROCESSING, "reader", held.lease.epoch)
 
 
-@pytest.mark.spec("INB-6", "RT-7")
+@pytest.mark.spec("INB-6")
 async def test_what_is_put_off_comes_due_at_its_time(opening: Opening, autojump_clock: trio.testing.MockClock) -> None:
     async with opening() as store:
         message = await post(store)

@@ -52,7 +52,7 @@ async def test_the_writer_waits_for_the_disk(tmp_path: Path) -> None:
         await driver.aclose()
 
 
-@pytest.mark.spec("INB-1", "RT-9")
+@pytest.mark.spec("INB-1")
 async def test_what_was_answered_is_on_the_file_at_that_moment(tmp_path: Path) -> None:
     """A copy of the files as they are right after each answer is what a killed process would have left."""
     file = tmp_path / "store.db"

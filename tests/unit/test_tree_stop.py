@@ -135,9 +135,12 @@ async def test_graces_cut_short_above_are_cut_short_below(autojump_clock: MockCl
 async def test_a_brutal_stop_reaches_the_children_below(autojump_clock: MockClock) -> None:
     log: Log = []
     inner = Supervisor("inner", [polite("a", log, needs=50, grace=60)])
-    async with open_tree(Supervisor("root", [inner.spec(grace_seconds=0)])):
-        pass
-    assert log == ["+a", "-a at 0"]
+    pool = DynamicSupervisor("pool", grace_seconds=60)
+    job = polite("b", log, needs=50, grace=60).start
+    async with open_tree(Supervisor("root", [inner.spec(grace_seconds=0), pool.spec(grace_seconds=0)])):
+        pool.start("b", job, cooperative=True)
+        await trio.sleep(1)
+    assert log == ["+a", "+b", "-b at 1", "-a at 1"]
 
 
 async def test_the_grace_of_a_nested_supervisor_cuts_short_those_of_its_children(autojump_clock: MockClock) -> None:

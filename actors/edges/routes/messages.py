@@ -86,7 +86,7 @@ async def cancel(ask: Ask) -> Response:
     """200 and the message, which has failed with reason `cancelled`; 409 if it is part of a running turn, or final."""
     ask.query()
     await ask.body_if_any(Nothing)
-    _ = ask.key
+    ask.check_key()
     message = await ask.desk.cancel(ask.scope, ask.id, principal=ask.principal.sender.principal)
     return JsonResponse(message_view(message))
 

@@ -98,7 +98,7 @@ async def stop(ask: Ask) -> Response:
     """202 {status: stopping}; 409 if no turn runs."""
     ask.query()
     asked = await ask.body_if_any(Stop)
-    _ = ask.key
+    ask.check_key()
     await ask.desk.stop(ask.scope, ask.id, drop_queued=asked.drop_queued)
     return JsonResponse({"status": "stopping"}, 202)
 

@@ -20,7 +20,8 @@ WHERE c.tenant = :tenant AND c.project = :project AND s.kind <> 'internal'
 -- name: sessions_list
 -- Living sessions, newest change first; the cursor is (updated, id) of the last one seen.
 SELECT s.id, c.tenant, c.project, s.kind, s.agent, s.path, s.title, s.parent, s.child_state, s.created_at, m.updated_at,
-    m.head IS NOT NULL OR EXISTS (SELECT 1 FROM session AS x WHERE x.parent = s.id AND x.child_state = 'running') AS busy,
+    m.head IS NOT NULL OR coalesce(s.child_state, '') = 'running'
+        OR EXISTS (SELECT 1 FROM session AS x WHERE x.parent = s.id AND x.child_state = 'running') AS busy,
     m.last_event, m.last_seq
 FROM session AS s JOIN mailbox AS m ON m.id = s.mailbox JOIN scope AS c ON c.id = s.scope
 WHERE c.tenant = :tenant AND c.project = :project AND s.deleted_at IS NULL AND s.kind <> 'internal'

@@ -1,0 +1,307 @@
+"""The commands and their options, as people see them in `--help`.
+
+Not here: what they do. Everything else is imported when a command runs, as `--help` and a mistyped option must answer at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+Flag = Annotated[bool | None, Parameter(negative="")]
+"""Given or not: a `--no-…` beside each would only lengthen the help."""
+
+Limit = Annotated[int, Parameter(validator=Number(gte=1, lte=200))]
+Number0 = Annotated[int, Parameter(validator=Number(gte=0))]
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("callboard")
+    except PackageNotFoundError:
+        return "unknown: this is a checkout that was not installed"
+
+
+app = App(
+    name="callboard",
+    help="A durable actor runtime for agent sessions: accepted means recorded, recorded means exactly one committed turn.",
+    version=_version,
+)
+sessions = App(name="sessions", help="Sessions of the running server, or of the folder's store if none runs.")
+inbox = App(name="inbox", help="Messages and the stage that each is in.")
+app.command(sessions)
+app.command(inbox)
+
+
+@app.command
+def serve(
+    *,
+    store: str | None = None,
+    data: Path | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    team: str | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    json: Flag = None,
+    log_level: Literal["debug", "info", "warning", "error"] | None = None,
+) -> int:
+    """Run a server with a team of agents, until SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    store
+        URL of the store: sqlite:///FILE (relative) or sqlite:////FILE (absolute). Default: DIR/callboard.db.
+    data
+        DIR, the folder of callboard.toml, operator.token and server.json. Default: the store's folder, else this one.
+    host
+        Host name or address to listen on. Default: 127.0.0.1.
+    port
+        Port to listen on; 0 lets the system choose. Default: 8420.
+    team
+        MODULE:NAME of a callboard.Team. Default: the demonstration team.
+    tls_cert
+        PEM file with the certificate chain; needs --tls-key.
+    tls_key
+        PEM file with the key.
+    json
+        Print one line of JSON {url, console, token_file, pid}, and logs as JSON.
+    log_level
+        Default: info.
+    """
+    given = _given(locals())
+
+    from .serving import serve_command
+
+    return serve_command(given)
+
+
+@app.command
+def chat(path: str = "/", *, data: Path | None = None, store: str | None = None) -> int:
+    """Talk to a session of the running server. /stop stops its turn, /quit ends; Ctrl-C does the first, then the second.
+
+    From a pipe, each line is sent when the one before it is answered; exit code 1 if a message failed.
+
+    Parameters
+    ----------
+    path
+        Path or id of the session.
+    data
+        The server's folder. Default: this one.
+    store
+        The server's store, where its folder is the store's.
+    """
+    from .chat import chat_command
+
+    return chat_command(path, _given({"data": data, "store": store}))
+
+
+@app.command
+def migrate(*, data: Path | None = None, store: str | None = None, json: Flag = None) -> int:
+    """Bring the store's schema to this version, or make the store. `serve` does the same when it starts.
+
+    Parameters
+    ----------
+    data
+        The folder. Default: this one.
+    store
+        URL of the store. Default: DIR/callboard.db.
+    json
+        Print {store, migrated} as JSON.
+    """
+    from .upkeep import migrate_command
+
+    return migrate_command(_given({"data": data, "store": store, "json": json}))
+
+
+@sessions.command(name="list")
+def sessions_list(
+    *,
+    path: str | None = None,
+    status: Literal["active", "idle", "recent"] = "recent",
+    limit: Limit = 50,
+    cursor: str | None = None,
+    data: Path | None = None,
+    store: str | None = None,
+    json: Flag = None,
+) -> int:
+    """List sessions, newest change first.
+
+    Parameters
+    ----------
+    path
+        Only the session at this path.
+    status
+        active: a turn runs, or a child; idle; or recent: all.
+    limit
+        At most this many, 1 to 200.
+    cursor
+        Go on from the `next` of an earlier listing.
+    data
+        The server's folder. Default: this one.
+    store
+        The store, where it is not DIR/callboard.db.
+    json
+        Print {sessions, has_more, next} as JSON.
+    """
+    from .listings import sessions_list_command
+
+    return sessions_list_command(path, status, limit, cursor, _given({"data": data, "store": store, "json": json}))
+
+
+@sessions.command(name="read")
+def sessions_read(
+    session: str, *, after: Number0 = 0, data: Path | None = None, store: str | None = None, json: Flag = None
+) -> int:
+    """Print a session's transcript.
+
+    Parameters
+    ----------
+    session
+        Path or id.
+    after
+        Only entries above this number.
+    data
+        The server's folder. Default: this one.
+    store
+        The store, where it is not DIR/callboard.db.
+    json
+        Print {entries} as JSON.
+    """
+    from .listings import sessions_read_command
+
+    return sessions_read_command(session, after, _given({"data": data, "store": store, "json": json}))
+
+
+@sessions.command(name="send")
+def sessions_send(
+    session: str,
+    text: str,
+    *,
+    message_id: str | None = None,
+    data: Path | None = None,
+    store: str | None = None,
+    json: Flag = None,
+) -> int:
+    """Post a message; done once it is a committed row. Without a server it waits for the next `callboard serve`.
+
+    Parameters
+    ----------
+    session
+        Path or id.
+    text
+        The message; `-` reads it from standard input.
+    message_id
+        Makes a repeat of this command the same send.
+    data
+        The server's folder. Default: this one.
+    store
+        The store, where it is not DIR/callboard.db.
+    json
+        Print {message_id, created, status, seq} as JSON.
+    """
+    from .listings import sessions_send_command
+
+    return sessions_send_command(session, text, message_id, _given({"data": data, "store": store, "json": json}))
+
+
+@sessions.command(name="stop")
+def sessions_stop(
+    session: str,
+    *,
+    drop_queued: Flag = None,
+    data: Path | None = None,
+    store: str | None = None,
+    json: Flag = None,
+) -> int:
+    """Stop the turn that a session runs.
+
+    Parameters
+    ----------
+    session
+        Path or id.
+    drop_queued
+        Fail the messages that wait behind it.
+    data
+        The server's folder. Default: this one.
+    store
+        The store, where it is not DIR/callboard.db.
+    json
+        Print {status} as JSON.
+    """
+    from .listings import sessions_stop_command
+
+    return sessions_stop_command(session, bool(drop_queued), _given({"data": data, "store": store, "json": json}))
+
+
+@inbox.command(name="list")
+def inbox_list(
+    *,
+    target: str | None = None,
+    status: Literal["pending", "processing", "delivered", "failed"] | None = None,
+    peer: str | None = None,
+    before: str | None = None,
+    limit: Limit = 50,
+    cursor: str | None = None,
+    data: Path | None = None,
+    store: str | None = None,
+    json: Flag = None,
+) -> int:
+    """List messages, newest first.
+
+    Parameters
+    ----------
+    target
+        Only those to this session (path or id).
+    status
+        Only those in this state.
+    peer
+        Only those to or from this peer.
+    before
+        Only those accepted before this time (RFC 3339, such as 2030-01-31T12:00:00Z).
+    limit
+        At most this many, 1 to 200.
+    cursor
+        Go on from the `next` of an earlier listing.
+    data
+        The server's folder. Default: this one.
+    store
+        The store, where it is not DIR/callboard.db.
+    json
+        Print {messages, has_more, next} as JSON.
+    """
+    from .listings import inbox_list_command
+
+    given = _given({"data": data, "store": store, "json": json})
+    return inbox_list_command(target, status, peer, before, limit, cursor, given)
+
+
+def _inbox_command(name: str, help: str) -> None:
+    """The three commands on one message differ in nothing but what they do with it."""
+
+    def command(
+        message: Annotated[str, Parameter(help="Message id, or the id msg_….")],
+        *,
+        data: Annotated[Path | None, Parameter(help="The server's folder. Default: this one.")] = None,
+        store: Annotated[str | None, Parameter(help="The store, where it is not DIR/callboard.db.")] = None,
+        json: Annotated[bool | None, Parameter(negative="", help="Print the answer as JSON.")] = None,
+    ) -> int:
+        from .listings import inbox_message_command
+
+        return inbox_message_command(name, message, _given({"data": data, "store": store, "json": json}))
+
+    inbox.command(command, name=name, help=help)
+
+
+_inbox_command("show", "Show a message with its stages and the history of its attempts.")
+_inbox_command("requeue", "Accept a delivered or failed message again, as a new one.")
+_inbox_command("cancel", "Fail a message that still waits.")
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,80 @@
+"""What the client commands ask, whoever answers: the running server of the folder, or the store itself when none runs.
+
+Lives here: the questions, choosing who is asked. Not here: the two who answer (`remote`, `local`), printing.
+
+Invariant: both answer in the shapes of the HTTP contract, and raise the same errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, TypeVar
+
+import attrs
+import trio
+
+from ...storage.model.errors import NotFound
+from ..settings import Settings, load_settings
+from .announce import Server, find_server
+from .output import progress
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+class Board(Protocol):
+    """The questions. `session` is a path or an id, `message` either of its ids. Absent filters are None."""
+
+    async def sessions(self, **filters: Any) -> Json: ...
+    async def session(self, session: str) -> str:
+        """The id of a session. Raises `UnknownTarget`."""
+        ...
+
+    async def transcript(self, session: str, *, after: int = 0, limit: int | None = None) -> Json: ...
+    async def send(self, session: str, content: str, message_id: str | None) -> Json: ...
+    async def stop(self, session: str, *, drop_queued: bool) -> Json: ...
+    async def inbox(self, **filters: Any) -> Json: ...
+    async def message(self, message: str) -> Json: ...
+    async def requeue(self, message: str) -> Json: ...
+    async def cancel(self, message: str) -> Json: ...
+
+
+@attrs.frozen
+class Found:
+    """Who answers: `server` is None where the store was opened instead."""
+
+    board: Board
+    server: Server | None
+
+
+def ask(options: Mapping[str, Any], question: Callable[[Found], Awaitable[T]]) -> T:
+    """Find out who answers in the folder of `options` and ask. Raises what `load_settings` and the answer raise."""
+    settings = load_settings(options)
+
+    async def run() -> T:
+        async with open_board(settings) as found:
+            return await question(found)
+
+    with progress("asking"):
+        return trio.run(run)
+
+
+@asynccontextmanager
+async def open_board(settings: Settings) -> AsyncIterator[Found]:
+    """The running server, else the store. Raises `NotFound` if there is neither, `StoreLocked` if a store is in use by no server of this folder."""
+    server = find_server(settings.data)
+    if server is not None:
+        from .remote import open_remote
+
+        async with open_remote(server, settings.data) as remote:
+            if remote is not None:
+                yield Found(remote, server)
+                return
+    file = settings.store_file
+    if file is None or not file.exists():
+        raise NotFound(f"no server runs for {settings.data}, and there is no store {file or settings.store}")
+    from .local import open_local
+
+    async with open_local(settings.store) as local:
+        yield Found(local, None)

@@ -1,0 +1,119 @@
+"""The store itself, opened for one command while no server runs. No turn is run: what is sent waits for the next `serve`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, Final
+
+import trio
+
+from ...actors.desk import Desk
+from ...actors.edges.views import (
+    entry_view,
+    history_view,
+    inbox_view,
+    message_view,
+    receipt_view,
+    session_view,
+)
+from ...storage.model.addresses import Scope
+from ...storage.model.errors import InvalidField
+from ...storage.model.limits import PAGE_LIMIT
+from ...storage.store import Store, open_store
+from ..runtime import OPERATOR
+from .board import Json
+
+SCOPE: Final = Scope()
+
+
+class _NoTasks:
+    """What a desk is given to start tasks with where there are none: nothing here follows a session."""
+
+    def start(self, name: str, fn: Callable[..., Awaitable[object]], /, *args: Any) -> None:
+        raise RuntimeError(f"{name} can't be started: no runtime is here")
+
+
+class Local:
+    """A `Board` over an open store."""
+
+    def __init__(self, store: Store) -> None:
+        self._desk = Desk(store, (), _NoTasks())
+        self._reads = store.reads
+
+    async def sessions(self, **filters: Any) -> Json:
+        status = filters["status"]
+        page = await self._reads.sessions(
+            SCOPE,
+            path=filters["path"],
+            active=status == "active",
+            idle=status == "idle",
+            limit=filters["limit"],
+            cursor=filters["cursor"],
+        )
+        return {"sessions": [session_view(item) for item in page.items], "has_more": page.has_more, "next": page.next}
+
+    async def session(self, session: str) -> str:
+        return (await self._desk.find(SCOPE, session)).id
+
+    async def transcript(self, session: str, *, after: int = 0, limit: int | None = None) -> Json:
+        known, found = await self.session(session), list[Json]()
+        while True:
+            page = await self._reads.transcript(SCOPE, known, after=after, limit=limit or PAGE_LIMIT)
+            found += [entry_view(entry) for entry in page]
+            if limit is not None or len(page) < PAGE_LIMIT:
+                return {"entries": found}
+            after = page[-1].seq
+
+    async def send(self, session: str, content: str, message_id: str | None) -> Json:
+        known = await self.session(session)
+        return receipt_view(await self._desk.send(SCOPE, known, content, OPERATOR, message_id=message_id))
+
+    async def stop(self, session: str, *, drop_queued: bool) -> Json:
+        await self._desk.stop(SCOPE, await self.session(session), drop_queued=drop_queued)
+        return {"status": "stopping"}
+
+    async def inbox(self, **filters: Any) -> Json:
+        target = filters["target"]
+        page = await self._reads.inbox(
+            SCOPE,
+            target=None if target is None else await self.session(target),
+            status=filters["status"],
+            peer=filters["peer"],
+            before=_time(filters["before"]),
+            limit=filters["limit"],
+            cursor=filters["cursor"],
+        )
+        return {"messages": [inbox_view(item) for item in page.items], "has_more": page.has_more, "next": page.next}
+
+    async def message(self, message: str) -> Json:
+        view = await self._desk.receipt(SCOPE, message, principal=OPERATOR.principal)
+        return {**message_view(view), "history": history_view(await self._reads.attempts(SCOPE, view.id))}
+
+    async def requeue(self, message: str) -> Json:
+        return receipt_view(await self._desk.requeue(SCOPE, message, principal=OPERATOR.principal))
+
+    async def cancel(self, message: str) -> Json:
+        return message_view(await self._desk.cancel(SCOPE, message, principal=OPERATOR.principal))
+
+
+@asynccontextmanager
+async def open_local(url: str) -> AsyncIterator[Local]:
+    """Open the store and run it while the block lasts. Raises `StoreLocked` with its owner, and the other kinds of `StoreError`."""
+    async with open_store(url) as store, trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        yield Local(store)
+        nursery.cancel_scope.cancel()
+
+
+def _time(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is None:
+            raise ValueError("no offset")
+        return at.timestamp()
+    except (ValueError, OverflowError):
+        raise InvalidField("must be a time as RFC 3339 has it", path="before") from None

@@ -1,0 +1,115 @@
+"""The running server, asked over HTTP with the operator's token. Not here: the websocket (`chat`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+import httpx
+
+from ...actors.edges.auth import TOKEN_FILE, load_or_create_token
+from ...storage.model.addresses import check_path
+from ...storage.model.errors import CallboardError, Rejected, Unavailable, UnknownTarget, error_named
+from ...storage.wire import parse_object
+from .announce import Server
+from .board import Json
+
+SECONDS: Final = 30.0
+
+
+class Remote:
+    """A `Board` over HTTP."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def sessions(self, **filters: Any) -> Json:
+        return await self._ask("GET", "/v1/sessions", params=_given(filters))
+
+    async def session(self, session: str) -> str:
+        if not session.startswith("/"):
+            return session.removeprefix("session:")
+        found = await self.sessions(path=check_path(session))
+        if not found["sessions"]:
+            raise UnknownTarget("no session has this path", path="path")
+        return found["sessions"][0]["id"]
+
+    async def transcript(self, session: str, *, after: int = 0, limit: int | None = None) -> Json:
+        return await self._of(session, "GET", "/transcript", params=_given({"after": after, "limit": limit}))
+
+    async def send(self, session: str, content: str, message_id: str | None) -> Json:
+        return await self._of(session, "POST", "/messages", json=_given({"content": content, "message_id": message_id}))
+
+    async def stop(self, session: str, *, drop_queued: bool) -> Json:
+        return await self._of(session, "POST", "/stop", json={"drop_queued": drop_queued})
+
+    async def inbox(self, **filters: Any) -> Json:
+        target = filters.pop("target", None)
+        if target is not None:
+            filters["target"] = await self.session(target)
+        return await self._ask("GET", "/v1/inbox", params=_given(filters))
+
+    async def message(self, message: str) -> Json:
+        return await self._ask("GET", f"/v1/messages/{quote(message, safe='')}")
+
+    async def requeue(self, message: str) -> Json:
+        return await self._ask("POST", f"/v1/inbox/{quote(message, safe='')}/requeue")
+
+    async def cancel(self, message: str) -> Json:
+        return await self._ask("POST", f"/v1/inbox/{quote(message, safe='')}/cancel")
+
+    async def _of(self, session: str, method: str, rest: str, **request: Any) -> Json:
+        name = quote(await self.session(session), safe="")
+        return await self._ask(method, f"/v1/sessions/{name}{rest}", **request)
+
+    async def _ask(self, method: str, path: str, **request: Any) -> Json:
+        try:
+            answer = await self._client.request(method, path, **request)
+        except httpx.HTTPError as error:
+            raise Unavailable(f"the server did not answer: {error or type(error).__name__}") from error
+        if answer.is_success:
+            return parse_object(answer.content)
+        raise _refusal(answer)
+
+
+@asynccontextmanager
+async def open_remote(server: Server, folder: Path) -> AsyncIterator[Remote | None]:
+    """The server, or None if nobody answers at its address: it was killed. Raises `Rejected` for a token that can't be read."""
+    async with httpx.AsyncClient(
+        base_url=server.url,
+        verify=server.tls or True,
+        timeout=SECONDS,
+        trust_env=False,  # it is on this machine, and a proxy has no business with its token
+    ) as client:
+        try:
+            await client.get("/healthz")
+        except httpx.ConnectError:
+            yield None
+            return
+        except httpx.HTTPError as error:
+            raise Unavailable(f"the server at {server.url} does not answer: {error or type(error).__name__}") from error
+        # Only now: at the address of a server that was killed there might be anybody.
+        client.headers["Authorization"] = f"Bearer {operator_token(folder)}"
+        yield Remote(client)
+
+
+def operator_token(folder: Path) -> str:
+    """The token that the server of `folder` has made. Raises `Rejected` if it is missing or can't be trusted."""
+    if not (folder / TOKEN_FILE).exists():
+        raise Rejected("is missing; the server makes it when it starts", path=str(folder / TOKEN_FILE))
+    return load_or_create_token(folder)
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _refusal(answer: httpx.Response) -> CallboardError:
+    try:
+        error = cast("dict[str, Any]", parse_object(answer.content)["error"])
+        return error_named(error["code"], error["message"], error.get("path"))
+    except (CallboardError, KeyError, TypeError, AttributeError):
+        return Rejected(f"the server answered {answer.status_code}")

@@ -1,0 +1,36 @@
+"""`callboard migrate`. Not here: what migrations are (`storage`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from ...storage.model.errors import Rejected
+from ...storage.store import open_store
+from ..settings import load_settings
+from .output import as_json, line, progress
+
+
+def migrate_command(options: Mapping[str, Any]) -> int:
+    """Open the store once, which brings it up to date, and tell what was done."""
+    settings = load_settings(options)
+
+    async def run() -> tuple[str, ...]:
+        async with open_store(settings.store) as store:
+            return store.migrated
+
+    file = settings.store_file
+    if file is None:
+        raise Rejected("a store in memory has nothing to migrate", path="store")
+    made = not file.exists()
+    with progress(f"migrating {file}"):
+        applied = trio.run(run)
+    if settings.json:
+        as_json({"store": settings.store, "migrated": list(applied)})
+    elif applied:
+        line(f"{file}: {'made with' if made else 'applied'} {', '.join(applied)}")
+    else:
+        line(f"{file}: nothing to do")
+    return 0

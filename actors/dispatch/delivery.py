@@ -20,9 +20,9 @@ import trio
 from ...storage.changes import Aspect
 from ...storage.model.addresses import session_address
 from ...storage.model.errors import (
+    Busy,
     CallboardError,
     LeaseLost,
-    OutcomeUnknown,
     StoreFull,
     StoreReadOnly,
     Unavailable,
@@ -32,7 +32,6 @@ from ...storage.model.messages import Kind
 from ...storage.model.states import Outcome, Reason
 from ...storage.model.turns import Claimed, StopRequest, TurnMessage
 from ...storage.ops import ClearStuck, CommitTurn, Fail, HandBack, Retry
-from ...storage.ops.deliveries import Ended
 from ..desk import Desk, in_turn
 from ..session.agents.base import Runs
 from ..session.steps import StepLog
@@ -42,6 +41,9 @@ from .verdict import Verdict, backoff, judge
 
 log: Final = logging.getLogger("callboard.delivery")
 _KINDS: Final = frozenset(Kind)
+_TROUBLE: Final = (Busy, StoreFull, StoreReadOnly)
+"""The store has surely written nothing, and its trouble may pass. An unknown outcome is not among them: nothing follows it."""
+AGAIN_SECONDS: Final = 1.0
 Ending = CommitTurn | Retry | Fail | HandBack
 _NOT_THE_AGENT: Final = (trio.Cancelled, KeyboardInterrupt, GeneratorExit)
 
@@ -162,11 +164,16 @@ class Delivery:
             await self.end(ending)
 
     async def end(self, ending: Ending) -> None:
-        """Send the one end. If its outcome stays unknown nothing more is written at this epoch: the marker decides later."""
+        """Send the one end; again while the store refuses it for a trouble of its own and the lease lasts.
+
+        If its outcome stays unknown nothing more is written at this epoch: the marker decides at the next look.
+        """
         self.ended = True
         if self._turn is not None:
             self._turn.end()
-        await self._quietly(ending)
+        # A full disk gives no event when it has room again.
+        while not await self._quietly(ending) and self.trusted:  # noqa: ASYNC110
+            await trio.sleep(AGAIN_SECONDS)
 
     async def _deliver(self) -> Ending | None:
         claimed = self.claimed
@@ -279,14 +286,18 @@ class Delivery:
             return self._turn.messages
         return self.claimed.carried if self.claimed.lease.attempt > 1 else ()
 
-    async def _quietly(self, op: Ending | ClearStuck) -> Ended | None:
+    async def _quietly(self, op: Ending | ClearStuck) -> bool:
+        """Settle `op`; False if it is worth another try."""
         try:
-            return await self._store.settle(op)
+            await self._store.settle(op)
         except LeaseLost:
             log.warning("late: %s was taken over; nothing was written", self.address)
-        except (OutcomeUnknown, CallboardError) as error:
-            log.error("the end of %s is unknown (%s); the next holder decides by its marker", self.address, error.code)
-        return None
+        except _TROUBLE as error:
+            log.error("the end of %s is not written yet (%s)", self.address, error.code)
+            return False
+        except CallboardError as error:
+            log.error("the end of %s was refused (%s); its lease will run out", self.address, error.code)
+        return True
 
     def _hint(self, aspect: int) -> None:
         if aspect & Aspect.CONTROL:

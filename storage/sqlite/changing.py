@@ -62,7 +62,7 @@ def fail_waiting(tx: Tx, scope: Scope, uid: str, reason: Reason, *, settle: bool
     tx.run("message_fail", (reason, None, tx.now, row[0], row[4]))
     event = row[16] + 1
     data = turn_data(turn_id(uid), row[3] or uid, row[14], reason=reason)
-    tx.run("event_insert", (tx.scope(scope), row[1], event, "turn.failed", turn_id(uid), row[13], data, tx.now))
+    tx.run("event_insert", (tx.scope(scope), row[1], event, "turn.failed", turn_id(uid), None, data, tx.now))
     tx.run("mailbox_settle", (event, 1 if settle else 0, tx.now, row[1]))
     if row[14]:
         # It was claimed before: its turn will not run again, so the next one must not obey its stop, nor seem to be it.

@@ -12,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from callboard import LeaseLost, Tuning, Turn, tool
 from callboard.storage.commit import Applied
+from callboard.storage.model.errors import StoreFull
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Outcome, Status
 from callboard.storage.ops import Claim, CommitTurn, Enqueue, Op, Renew, VoidLeases
@@ -334,6 +335,21 @@ async def test_a_commit_of_unknown_outcome_writes_nothing_more_and_its_marker_de
     await trio.sleep(120)
     assert board.runs(session) == 1
     assert await board.texts(session) == ["echo hello"]
+
+
+@pytest.mark.spec("INB-7", "INB-8")
+async def test_an_end_that_has_no_room_is_sent_again_and_the_agent_is_not_run_again(
+    board: Board, autojump_clock: MockClock
+) -> None:
+    session = await board.open()
+    board.gate.refusal = StoreFull("no room")
+    board.gate.broken = (CommitTurn,)
+    receipt = await board.post(session)
+    await trio.sleep(12)
+    board.gate.broken = ()
+    view = await board.final(receipt)
+    assert (view.outcome, view.attempt, view.attempts, view.takeovers) == (Outcome.ANSWERED, 1, 0, 0)
+    assert board.runs(session) == 1
 
 
 @pytest.mark.spec("RT-7")

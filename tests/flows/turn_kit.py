@@ -16,7 +16,7 @@ import trio
 from callboard import Tuning, Turn, open_runtime
 from callboard.storage.commit import Applied, Batches, Failure
 from callboard.storage.model.addresses import Scope, Sender
-from callboard.storage.model.errors import StoreDown
+from callboard.storage.model.errors import CallboardError, StoreDown
 from callboard.storage.model.events import Event
 from callboard.storage.model.messages import Kind, MessageView, Receipt
 from callboard.storage.model.sessions import Entry, Session
@@ -52,6 +52,7 @@ class Gate:
         self.seen: list[Op[Any]] = []
         self.held: tuple[type[Op[Any]], ...] = ()
         self.broken: tuple[type[Op[Any]], ...] = ()
+        self.refusal: CallboardError = StoreDown("the gate is shut")
         self.waiting = trio.Event()
 
     def close(self, *kinds: type[Op[Any]]) -> None:
@@ -70,7 +71,7 @@ class Gate:
         self.seen.extend(passing)
         applied = await self._inner.apply(passing)
         outcomes = iter(applied.outcomes)
-        refused = Failure(StoreDown("the gate is shut"))
+        refused = Failure(self.refusal)
         return Applied([refused if isinstance(op, self.broken) else next(outcomes) for op in ops], applied.touched)
 
 

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 import attrs
 
 from ..storage.model.addresses import PEER, Scope, Sender, check_path, session_address
+from ..storage.model.approvals import Approval
 from ..storage.model.errors import Conflict, InvalidField, UnknownAgent, UnknownTarget, WouldDeadlock
 from ..storage.model.events import TERMINAL
 from ..storage.model.ids import message_of_turn
@@ -20,7 +21,7 @@ from ..storage.model.limits import PAGE_LIMIT
 from ..storage.model.messages import Kind, MessageView, Receipt
 from ..storage.model.sessions import Entry, Session, SessionKind
 from ..storage.model.states import OPEN
-from ..storage.ops import Cancel, DeleteSession, RequestStop, Requeue, UpdateSession
+from ..storage.ops import AnswerApproval, Cancel, DeleteSession, RequestStop, Requeue, UpdateSession
 from ..storage.ops.inbox import enqueue
 from ..storage.ops.sessions import Opened, check_title, open_session
 from ..storage.ops.upkeep import Stopping
@@ -146,6 +147,10 @@ class Desk:
         view = await self.store.reads.message(scope, message, principal=principal)
         await self.store.apply(Cancel(scope, view.id))
         return await self.store.reads.message(scope, view.id)
+
+    async def answer(self, scope: Scope, approval: str, *, approve: bool, by: str) -> Approval:
+        """Allow or deny a call that waits for it. Raises `NotFound`; `Conflict` if it was answered otherwise, or too late."""
+        return await self.store.apply(AnswerApproval(scope, approval, approve, by))
 
     def follow(self, scope: Scope, session: str, *, after: int = 0) -> AbstractAsyncContextManager[Feed]:
         """Events above `after`, from rows and then live. Iterate the feed; `UnknownTarget` comes from its first step.

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import attrs
 
 from ..storage.model import limits
+from ..storage.model.approvals import APPROVAL_SECONDS
 
 
 class Spawn(Protocol):
@@ -57,5 +58,6 @@ class Tuning:
     pair_per_minute: int = limits.PAIR_PER_MINUTE
     max_hops: int = limits.MAX_HOPS
     event_keep_seconds: float = limits.EVENT_KEEP_SECONDS
+    approval_seconds: float = APPROVAL_SECONDS
     poll_seconds: float = 1.0
     """The longest that a lost hint delays a message."""

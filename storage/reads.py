@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import attrs
 
 from .model.addresses import Scope
+from .model.approvals import Approval, ApprovalState
 from .model.errors import AmbiguousId, InvalidField, NotFound, UnknownTarget
 from .model.events import EventPage
 from .model.limits import PAGE_LIMIT
@@ -186,6 +187,13 @@ class Reads:
         """The stop that is stored for the session's running turn."""
         rows = await self._rows("stop_of", scope, id=session)
         return StopRequest(rows[0][0], rows[0][1]) if rows and rows[0][0] is not None else None
+
+    async def approval(self, scope: Scope, id: str) -> Approval:
+        """A question to a person. Raises `NotFound`."""
+        rows = await self._rows("approval_by_id", scope, id=id)
+        if not rows:
+            raise NotFound("there is no such approval here", path="id")
+        return Approval(rows[0][0], rows[0][1], ApprovalState(rows[0][2]), rows[0][3])
 
     async def counts(self, now: float) -> tuple[int, int]:
         """How many mailboxes are due, and how many are held, over all scopes."""

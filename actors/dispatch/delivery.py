@@ -211,7 +211,7 @@ class Delivery:
             # Stopped by an earlier holder: nothing runs again, what it had streamed is the answer (RT-4).
             texts = await reads.tokens(claimed.scope, claimed.session, turn)
             self._tokens.recover(texts.get(max(texts, default=0), ""))
-        return StepLog(self._store, claimed.lease, turn, known)
+        return StepLog(self._store, claimed.scope, claimed.lease, turn, known)
 
     async def _run_agent(self, steps: StepLog) -> str | None:
         claimed = self.claimed

@@ -21,7 +21,7 @@ from ...storage.model.errors import CallboardError
 from .auth import check_origin
 from .edge import Ask, Edge
 from .errors import error_response, on_callboard_error, on_fault, on_http_exception
-from .routes import messages, sessions, streams, system
+from .routes import approvals, messages, sessions, streams, system
 
 Handler = Callable[[Ask], Awaitable[Response]]
 PUBLIC: Final[Mapping[str, Mapping[str, Handler]]] = {
@@ -40,6 +40,7 @@ ROUTES: Final[Mapping[str, Mapping[str, Handler]]] = {
     "/v1/inbox": {"GET": messages.inbox},
     "/v1/inbox/{id}/requeue": {"POST": messages.requeue},
     "/v1/inbox/{id}/cancel": {"POST": messages.cancel},
+    "/v1/approvals/{id}": {"POST": approvals.answer},
     "/v1/tree": {"GET": system.tree},
 }
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 
+from ...storage.model.addresses import Scope
 from ...storage.model.errors import (
     Busy,
     CallboardError,
@@ -34,6 +35,7 @@ from ...storage.ops.sessions import OpenSession
 from ...storage.ops.upkeep import RequestStop
 from ...storage.store import Store
 from ...storage.wire import structure
+from .approvals import approved
 
 INTERRUPTED = "interrupted"
 _PASSING = (LeaseLost, Busy, StoreDown, StoreError, OutcomeUnknown)
@@ -64,8 +66,9 @@ class Effects:
 class StepLog:
     """The steps of one turn. `committed` are those that an earlier attempt has left, by key."""
 
-    def __init__(self, store: Store, lease: Lease, turn: str, committed: Iterable[Step]) -> None:
+    def __init__(self, store: Store, scope: Scope, lease: Lease, turn: str, committed: Iterable[Step]) -> None:
         self._store = store
+        self._scope = scope
         self._lease = lease
         self._turn = turn
         self._known = {step.key: step for step in committed}
@@ -85,10 +88,12 @@ class StepLog:
         kind: ToolClass,
         arguments: Mapping[str, Any],
         run: Callable[[str], Awaitable[Any]],
+        *,
+        approval_seconds: float | None = None,
     ) -> Any:
         """Run a call once: `run(action_id)` gives a JSON result, or `Effects` to commit with it.
 
-        A refusal (`CallboardError`) is recorded as the call's result and raised, also when it is fed back later. An agent's own
+        With `approval_seconds` a person must allow it first; `Denied` after that time. A refusal (`CallboardError`) is recorded as the call's result and raised, also when it is fed back later. An agent's own
         exception is not recorded: the attempt fails, and the call goes by its class in the next one.
         """
         action = self.action_id(tool, arguments)
@@ -103,12 +108,14 @@ class StepLog:
         if known is not None and kind is ToolClass.EXTERNAL:
             await self._done(action, ordinal, data, {INTERRUPTED: True}, tool, ())
             return Interrupted(tool, action)
-        if known is None and kind is ToolClass.EXTERNAL:
-            await self._store.apply(
-                RecordStep(self._lease, action, StepKind.CALL, ordinal, done=False, data=data, events=events)
-            )
-            events = ()
         try:
+            if approval_seconds is not None and known is None:
+                await approved(self._store, self._scope, self._lease, action, tool, shown, approval_seconds)
+            if known is None and kind is ToolClass.EXTERNAL:
+                await self._store.apply(
+                    RecordStep(self._lease, action, StepKind.CALL, ordinal, done=False, data=data, events=events)
+                )
+                events = ()
             value = await run(action)
             effects = value if isinstance(value, Effects) else Effects(value)
             recorded = await self._done(action, ordinal, data, {"ok": effects.result}, tool, events, effects)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
@@ -61,7 +62,7 @@ class TokenStream:
         self._all.append(text)
         if not self._waiting:
             loaded = self._store.statistics()["depth"] > LOADED_DEPTH
-            self._pulse.at(TOKEN_BLOCK_SECONDS_LOADED if loaded else TOKEN_BLOCK_SECONDS, self._due)
+            self._pulse.at(TOKEN_BLOCK_SECONDS_LOADED if loaded else TOKEN_BLOCK_SECONDS, partial(self._due, self.block + 1))
         self._waiting.append(text)
         self._size += len(text.encode("utf-8", "surrogatepass"))
         if self._size >= WAITING_BYTES or (self._size >= TOKEN_BLOCK_BYTES and not self._lock.locked()):
@@ -71,10 +72,14 @@ class TokenStream:
 
     async def flush(self) -> None:
         """Commit what waits as one block."""
+        await self._close(self.block + 1)
+
+    async def _close(self, block: int) -> None:
+        """Commit `block` once the one before it is committed, unless somebody else has."""
         if self._lock is None:
             return
         async with self._lock:
-            if not self._waiting:
+            if not self._waiting or block <= self.block:
                 return
             text = self.tail
             self.block += 1
@@ -83,8 +88,9 @@ class TokenStream:
             self._size = 0
             await self._store.apply(EmitTokens(self._lease, self.block, text))
 
-    def _due(self) -> Flush | None:
-        return self.flush if self._waiting and self._lock is not None and not self._lock.locked() else None
+    def _due(self, block: int) -> Flush | None:
+        # By number: a block that was closed by its size must not have the next one closed early by its clock.
+        return partial(self._close, block) if self._waiting and block > self.block else None
 
 
 class Pulse:

@@ -52,14 +52,20 @@ class Tool:
     fn: Callable[..., Awaitable[Any]]
     kind: ToolClass
     wants_call: bool = False
+    needs_approval: bool = False
 
 
-def tool(kind: str, *, name: str | None = None) -> Callable[[Callable[..., Awaitable[Any]]], Tool]:
-    """Make an async function a tool of class `durable`, `pure` or `external`. One that names a parameter `call` is given its `Call`."""
+def tool(
+    kind: str, *, name: str | None = None, needs_approval: bool = False
+) -> Callable[[Callable[..., Awaitable[Any]]], Tool]:
+    """Make an async function a tool of class `durable`, `pure` or `external`. One that names a parameter `call` is given its `Call`.
+
+    With `needs_approval` a call waits until a person allows it; `Denied` is raised if nobody does (EVT-6).
+    """
 
     def wrap(fn: Callable[..., Awaitable[Any]]) -> Tool:
         wants = "call" in fn.__code__.co_varnames[: fn.__code__.co_argcount + fn.__code__.co_kwonlyargcount]
-        return Tool(name or fn.__name__, fn, ToolClass(kind), wants)
+        return Tool(name or fn.__name__, fn, ToolClass(kind), wants, needs_approval)
 
     return wrap
 
@@ -129,7 +135,8 @@ class Turn:
             extra: Mapping[str, Any] = {"call": Call(action, self.id)} if tool.wants_call else {}
             return await tool.fn(**arguments, **extra)
 
-        return await self.steps.call(tool.name, tool.kind, arguments, run)
+        seconds = self.desk.tuning.approval_seconds if tool.needs_approval else None
+        return await self.steps.call(tool.name, tool.kind, arguments, run, approval_seconds=seconds)
 
     def ask_to_stop(self) -> None:
         """Let the agent see at its next look that it should stop. For the delivery."""

@@ -109,6 +109,13 @@ class SelfTarget(UsageError):
     code = "self_target"
 
 
+class Denied(UsageError):
+    """A person did not allow the call, or nobody answered in time."""
+
+    code = "denied"
+    status = 403
+
+
 class WouldDeadlock(UsageError):
     """A turn asked to wait for another session."""
 

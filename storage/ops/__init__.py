@@ -6,6 +6,7 @@ when it is built; what it answers is its `Result` type. An expected refusal is r
 
 from __future__ import annotations
 
+from .approvals import AnswerApproval, ExpireApproval, RequestApproval
 from .base import Lane, Op
 from .deliveries import Absorb, CommitTurn, EmitTokens, Fail, HandBack, RecordStep, Retry
 from .inbox import Cancel, Enqueue, Requeue
@@ -15,6 +16,7 @@ from .upkeep import ClearStuck, PruneEvents, RequestStop
 
 __all__ = [
     "Absorb",
+    "AnswerApproval",
     "Cancel",
     "Claim",
     "ClearStuck",
@@ -22,6 +24,7 @@ __all__ = [
     "DeleteSession",
     "EmitTokens",
     "Enqueue",
+    "ExpireApproval",
     "Fail",
     "HandBack",
     "Lane",
@@ -30,6 +33,7 @@ __all__ = [
     "PruneEvents",
     "RecordStep",
     "Renew",
+    "RequestApproval",
     "RequestStop",
     "Requeue",
     "Retry",

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from .. import ops
-from . import accepting, changing, delivering, ending, housing, leasing
+from . import accepting, approving, changing, delivering, ending, housing, leasing
 from .tx import Tx
 
 Handler = Callable[[Tx, Any], Any]
@@ -15,6 +15,7 @@ Handler = Callable[[Tx, Any], Any]
 HANDLERS: Final[MappingProxyType[type[ops.Op[Any]], Handler]] = MappingProxyType(
     {
         ops.Absorb: delivering.absorb,
+        ops.AnswerApproval: approving.answer_approval,
         ops.Cancel: changing.cancel,
         ops.Claim: leasing.claim,
         ops.ClearStuck: housing.clear_stuck,
@@ -22,12 +23,14 @@ HANDLERS: Final[MappingProxyType[type[ops.Op[Any]], Handler]] = MappingProxyType
         ops.DeleteSession: housing.delete_session,
         ops.EmitTokens: delivering.emit_tokens,
         ops.Enqueue: accepting.enqueue,
+        ops.ExpireApproval: approving.expire_approval,
         ops.Fail: ending.fail,
         ops.HandBack: ending.hand_back,
         ops.OpenSession: housing.open_session,
         ops.PruneEvents: housing.prune_events,
         ops.RecordStep: delivering.record_step,
         ops.Renew: leasing.renew,
+        ops.RequestApproval: approving.request_approval,
         ops.RequestStop: housing.request_stop,
         ops.Requeue: changing.requeue,
         ops.Retry: ending.retry,

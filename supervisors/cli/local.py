@@ -18,7 +18,7 @@ from ...actors.edges.views import (
     receipt_view,
     session_view,
 )
-from ...storage.model.addresses import Scope
+from ...storage.model.addresses import Scope, check_path
 from ...storage.model.errors import InvalidField
 from ...storage.model.limits import PAGE_LIMIT
 from ...storage.store import Store, open_store
@@ -43,10 +43,10 @@ class Local:
         self._reads = store.reads
 
     async def sessions(self, **filters: Any) -> Json:
-        status = filters["status"]
+        path, status = filters["path"], filters["status"]
         page = await self._reads.sessions(
             SCOPE,
-            path=filters["path"],
+            path=None if path is None else check_path(path),
             active=status == "active",
             idle=status == "idle",
             limit=filters["limit"],

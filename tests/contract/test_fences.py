@@ -13,7 +13,18 @@ from callboard.storage.model.addresses import session_address
 from callboard.storage.model.errors import LeaseLost
 from callboard.storage.model.states import Outcome, Reason
 from callboard.storage.model.turns import Lease, StepKind
-from callboard.storage.ops import Absorb, CommitTurn, DeleteSession, EmitTokens, Fail, HandBack, Op, RecordStep, Retry
+from callboard.storage.ops import (
+    Absorb,
+    CommitTurn,
+    DeleteSession,
+    EmitTokens,
+    Fail,
+    HandBack,
+    Op,
+    RecordStep,
+    RequestApproval,
+    Retry,
+)
 from callboard.storage.ops.deliveries import StepEvent
 from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
@@ -49,6 +60,7 @@ FENCED: dict[type[Op[Any]], Writes] = {
     Fail: lambda kit, session, lease: Fail(lease, Reason.UNDECODABLE, "late"),
     HandBack: lambda kit, session, lease: HandBack(lease, "late"),
     RecordStep: _record,
+    RequestApproval: lambda kit, session, lease: RequestApproval(lease, "apr_1", "call:0", "charge", {}),
     Retry: lambda kit, session, lease: Retry(lease, "late", 5),
 }
 

@@ -19,6 +19,7 @@ from callboard.storage.model.states import Outcome, Reason
 from callboard.storage.model.turns import StepKind
 from callboard.storage.ops import (
     Absorb,
+    AnswerApproval,
     Cancel,
     Claim,
     ClearStuck,
@@ -26,6 +27,7 @@ from callboard.storage.ops import (
     DeleteSession,
     EmitTokens,
     Enqueue,
+    ExpireApproval,
     Fail,
     HandBack,
     Op,
@@ -33,6 +35,7 @@ from callboard.storage.ops import (
     PruneEvents,
     RecordStep,
     Renew,
+    RequestApproval,
     RequestStop,
     Requeue,
     Retry,
@@ -72,6 +75,25 @@ async def absorb(kit: Kit) -> Case:
     session, claimed = await held(kit)
     await kit.post(session, "steers")
     return Case(Absorb(claimed.lease, "steer:0", 0), lambda: kit.post(session, "too late for this one"))
+
+
+async def asked(kit: Kit, seconds: float = HOUR) -> RequestApproval:
+    _, claimed = await held(kit)
+    return RequestApproval(claimed.lease, "apr_1", "action", "charge", {"amount": 5}, seconds)
+
+
+async def request_approval(kit: Kit) -> Case:
+    return Case(await asked(kit), kit.open)
+
+
+async def answer_approval(kit: Kit) -> Case:
+    await kit.store.apply(await asked(kit))
+    return Case(AnswerApproval(kit.scope, "apr_1", approve=True, by="member:ann"), kit.open)
+
+
+async def expire_approval(kit: Kit) -> Case:
+    await kit.store.apply(await asked(kit, seconds=0))
+    return Case(ExpireApproval(kit.scope, "apr_1"), kit.open)
 
 
 async def cancel(kit: Kit) -> Case:
@@ -216,6 +238,7 @@ async def void_leases(kit: Kit) -> Case:
 
 CASES: dict[type[Op[Any]], Callable[[Kit], Awaitable[Case]]] = {
     Absorb: absorb,
+    AnswerApproval: answer_approval,
     Cancel: cancel,
     Claim: claim,
     ClearStuck: clear_stuck,
@@ -223,12 +246,14 @@ CASES: dict[type[Op[Any]], Callable[[Kit], Awaitable[Case]]] = {
     DeleteSession: delete_session,
     EmitTokens: emit_tokens,
     Enqueue: accept,
+    ExpireApproval: expire_approval,
     Fail: fail,
     HandBack: hand_back,
     OpenSession: opening,
     PruneEvents: prune_events,
     RecordStep: record_step,
     Renew: renew,
+    RequestApproval: request_approval,
     RequestStop: request_stop,
     Requeue: requeue,
     Retry: retry,

@@ -10,7 +10,15 @@ import pytest
 from callboard.storage.model.addresses import Scope, session_address
 from callboard.storage.model.errors import NotFound, UnknownTarget
 from callboard.storage.model.turns import StepKind
-from callboard.storage.ops import DeleteSession, EmitTokens, RecordStep, RequestStop, Retry, UpdateSession
+from callboard.storage.ops import (
+    DeleteSession,
+    EmitTokens,
+    RecordStep,
+    RequestApproval,
+    RequestStop,
+    Retry,
+    UpdateSession,
+)
 from callboard.storage.reads import Reads
 
 if TYPE_CHECKING:
@@ -39,6 +47,7 @@ async def test_a_row_of_another_project_answers_as_unknown(
     claimed = await kit.claim(session)
     await kit.store.apply(RecordStep(claimed.lease, "round:0", StepKind.ROUND, 0, True, {"secret": 1}))
     await kit.store.apply(EmitTokens(claimed.lease, 1, "secret"))
+    await kit.store.apply(RequestApproval(claimed.lease, "apr_1", "call:0", "secret", {}))
     await kit.store.apply(RequestStop(kit.scope, session_address(session.id)))
     await kit.store.apply(Retry(claimed.lease, "secret", 0))
     await kit.claim(session)
@@ -54,6 +63,7 @@ async def test_a_row_of_another_project_answers_as_unknown(
             "transcript_tail": lambda: reads.transcript_tail(scope, session.id, 10),
             "message": lambda: reads.message(scope, receipt.id),
             "inbox": lambda: reads.inbox(scope, target=session.id),
+            "approval": lambda: reads.approval(scope, "apr_1"),
             "attempts": lambda: reads.attempts(scope, receipt.id),
             "events": lambda: reads.events(scope, session.id),
             "steps": lambda: reads.steps(scope, receipt.id),
@@ -67,7 +77,7 @@ async def test_a_row_of_another_project_answers_as_unknown(
     for name, ask in asked(kit.scope).items():
         found = await ask()
         assert found
-        assert "secret" in repr(found) or name in {"stop_of", "turn_goes_on"}, name
+        assert "secret" in repr(found) or name in {"stop_of", "turn_goes_on", "approval"}, name
     for name, ask in asked(stranger).items():
         try:
             found = await ask()

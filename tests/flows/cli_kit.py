@@ -63,11 +63,16 @@ class Heard:
         async with stream:
             async for chunk in stream:
                 self.text += bytes(chunk).decode("utf-8", "replace")
-                self._tell()
-        self.over = True
-        self._tell()
+                self.tell()
+        self.end()
 
-    def _tell(self) -> None:
+    def end(self) -> None:
+        """Nothing more will come."""
+        self.over = True
+        self.tell()
+
+    def tell(self) -> None:
+        """Something has come."""
         self._news.set()
         self._news = trio.Event()
 

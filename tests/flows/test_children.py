@@ -33,9 +33,7 @@ async def session_of(board: Board, id: str) -> Session:
 
 
 async def start(board: Board, parent: Session, **arguments: Any) -> str:
-    board.plan(parent, starting(**arguments))
-    await board.ask(parent)
-    return (await board.texts(parent))[-1]
+    return await board.inside(parent, starting(**arguments))
 
 
 async def results(board: Board, parent: Session) -> list[str]:
@@ -298,7 +296,7 @@ async def test_a_childs_result_keeps_chain_and_hop_of_its_start(autojump_clock: 
         receipt = await board.post(parent, hops=5, chain="chain-1")
         board.plan(parent, starting(agent="worker"))
         await board.final(receipt)
-        (child,) = await board.texts(parent)
+        child = (await board.texts(parent))[0]
         await board.until(parent, "turn.completed", 2)
         (task,) = (await board.runtime.store.reads.inbox(board.scope, target=child)).items
         result = await board.runtime.desk.receipt(board.scope, f"subagent-result-{child}")

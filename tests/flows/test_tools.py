@@ -282,7 +282,7 @@ async def test_a_live_child_counts_as_active_and_makes_its_parent_so(autojump_cl
         await looking.wait()
         await board.final(started)
         await board.until(watcher, "turn.completed")
-        (child,) = await board.texts(parent)
+        child = (await board.texts(parent))[0]
         assert sorted(seen[0]) == sorted(
             [(child, parent.id, "active"), (parent.id, None, "active"), (watcher.id, None, "active")]
         )

@@ -135,7 +135,10 @@ class Board:
         return result.unwrap()
 
     async def entries(self, session: Session) -> list[Entry]:
-        return await self.runtime.desk.transcript(self.scope, session.id)
+        found: list[Entry] = []
+        while page := await self.runtime.desk.transcript(self.scope, session.id, after=len(found)):
+            found.extend(page)
+        return found
 
     async def texts(self, session: Session, role: str = "assistant") -> list[str]:
         return [entry.content for entry in await self.entries(session) if entry.role == role]

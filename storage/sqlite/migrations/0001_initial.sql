@@ -178,3 +178,17 @@ CREATE TABLE process (
     nonce TEXT NOT NULL,
     seen_at REAL NOT NULL
 ) WITHOUT ROWID;
+
+-- Calls that a person must allow (EVT-6); key is the call's action id. A turn that waits for one may be claimed by another holder meanwhile.
+CREATE TABLE approval (
+    id TEXT PRIMARY KEY,
+    scope INTEGER NOT NULL,
+    mailbox INTEGER NOT NULL,
+    message INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('waiting', 'approved', 'denied', 'expired')),
+    expires REAL NOT NULL,
+    answered_at REAL,
+    answered_by TEXT
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX approval_key ON approval (message, key);

@@ -127,3 +127,9 @@ ORDER BY e.n
 SELECT m.stop_at, m.stop_grace, m.epoch, m.holder
 FROM scope AS c JOIN session AS s ON s.scope = c.id JOIN mailbox AS m ON m.id = s.mailbox
 WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project
+
+-- name: approval_by_id
+-- A question to a person.
+SELECT a.id, s.id, a.state, a.expires
+FROM scope AS c JOIN approval AS a ON a.scope = c.id LEFT JOIN session AS s ON s.mailbox = a.mailbox
+WHERE c.tenant = :tenant AND c.project = :project AND a.id = :id

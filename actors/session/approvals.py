@@ -38,9 +38,9 @@ async def approved(
         if aspect & Aspect.CONTROL:
             answered.set()
 
-    id = f"apr_{hashlib.blake2b(action.encode(), digest_size=16).hexdigest()}"
+    name = f"apr_{hashlib.blake2b(action.encode(), digest_size=16).hexdigest()}"
     with store.changes.watch(lease.recipient, hint):
-        question = await store.apply(RequestApproval(lease, id, action, tool, arguments, seconds))
+        question = await store.apply(RequestApproval(lease, name, action, tool, arguments, seconds))
         while question.state is ApprovalState.WAITING:
             with trio.move_on_after(min(LOOK_SECONDS, max(0.0, question.expires - store.now()))):
                 await answered.wait()

@@ -93,8 +93,9 @@ class StepLog:
     ) -> Any:
         """Run a call once: `run(action_id)` gives a JSON result, or `Effects` to commit with it.
 
-        With `approval_seconds` a person must allow it first; `Denied` after that time. A refusal (`CallboardError`) is recorded as the call's result and raised, also when it is fed back later. An agent's own
-        exception is not recorded: the attempt fails, and the call goes by its class in the next one.
+        With `approval_seconds` a person must allow it first; `Denied` after that time. A refusal (`CallboardError`) is recorded as the
+        call's result and raised, also when it is fed back later. An agent's own exception is not recorded: the attempt fails, and the
+        call goes by its class in the next one.
         """
         action = self.action_id(tool, arguments)
         ordinal = self._next()

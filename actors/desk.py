@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
+from typing import Final
 
 import attrs
+import trio
 
 from ..storage.model.addresses import PEER, Scope, Sender, check_path, session_address
 from ..storage.model.approvals import Approval
@@ -24,10 +26,13 @@ from ..storage.model.states import OPEN
 from ..storage.ops import AnswerApproval, Cancel, DeleteSession, RequestStop, Requeue, UpdateSession
 from ..storage.ops.inbox import enqueue
 from ..storage.ops.sessions import Opened, check_title, open_session
-from ..storage.ops.upkeep import Stopping
+from ..storage.ops.upkeep import Pruned, PruneMessages, Stopping
 from ..storage.store import Store
 from .ports import Spawn, Tuning
 from .tail import Feed, Tails
+
+PRUNE_SECONDS: Final = 5.0
+"""A person waits for it: then they are told that there is more to do."""
 
 in_turn: ContextVar[str | None] = ContextVar("callboard_turn", default=None)
 """The session whose turn runs here: waiting for another session inside a turn would be a deadlock in waiting (SES-11)."""
@@ -151,6 +156,22 @@ class Desk:
     async def answer(self, scope: Scope, approval: str, *, approve: bool, by: str) -> Approval:
         """Allow or deny a call that waits for it. Raises `NotFound`; `Conflict` if it was answered otherwise, or too late."""
         return await self.store.apply(AnswerApproval(scope, approval, approve, by))
+
+    async def prune(self, scope: Scope, keep_seconds: float, *, seconds: float = PRUNE_SECONDS) -> Pruned:
+        """Take the bodies of messages that ended longer ago than `keep_seconds`, for about `seconds`; `more` says that there are others.
+
+        Raises `UnknownTarget` for a project in which nothing was ever opened, `InvalidField` for a negative age.
+        """
+        if not keep_seconds >= 0:
+            raise InvalidField("must not be negative", path="older_than_seconds")
+        end = trio.current_time() + seconds
+        total = Pruned(0, 0, more=True)
+        while total.more:
+            done = await self.store.apply(PruneMessages(scope, keep_seconds))
+            total = Pruned(total.blanked + done.blanked, total.deleted + done.deleted, more=done.more)
+            if trio.current_time() >= end:
+                break
+        return total
 
     def follow(self, scope: Scope, session: str, *, after: int = 0) -> AbstractAsyncContextManager[Feed]:
         """Events above `after`, from rows and then live. Iterate the feed; `UnknownTarget` comes from its first step.

@@ -59,5 +59,7 @@ class Tuning:
     max_hops: int = limits.MAX_HOPS
     event_keep_seconds: float = limits.EVENT_KEEP_SECONDS
     approval_seconds: float = APPROVAL_SECONDS
+    message_keep_seconds: float | None = None
+    """After this the body of a final message goes (INB-12); None: never."""
     poll_seconds: float = 1.0
     """The longest that a lost hint delays a message."""

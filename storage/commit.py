@@ -9,7 +9,7 @@ to a caller that has left. When `run` ends, every waiting op fails with `StoreDo
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -30,10 +30,11 @@ LAST_SECONDS: Final = 5.0
 
 @attrs.frozen
 class Applied:
-    """What a batch did: one outcome for each op (a value, or the error of that op alone), and who must be told."""
+    """What a batch did: one outcome for each op (a value, or the error of that op alone), who must be told, and what was counted."""
 
     outcomes: Sequence[Any]
     touched: Mapping[str, int]
+    tally: Mapping[tuple[str, str], int] = attrs.field(factory=dict[tuple[str, str], int])
 
 
 @attrs.frozen
@@ -80,6 +81,7 @@ class GroupCommit:
         self._down: BaseException | None = StoreDown("the store is not running")
         self.committed = 0
         self.batches = 0
+        self.tallies: Counter[tuple[str, str]] = Counter()
 
     @property
     def depth(self) -> int:
@@ -173,4 +175,5 @@ class GroupCommit:
         if applied is not None:
             self.batches += 1
             self.committed += len(batch)
+            self.tallies.update(applied.tally)
             self._changes.publish(applied.touched)

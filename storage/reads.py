@@ -84,7 +84,7 @@ class Reads:
             idle=int(idle),
             updated=updated,
             id=last,
-            limit=_limit(limit) + 1,
+            limit=page_limit(limit) + 1,
         )
         page = [session_from(row) for row in rows[:limit]]
         following = f"{page[-1].updated!r}~{page[-1].id}" if len(rows) > limit else None
@@ -135,8 +135,8 @@ class Reads:
             status=status,
             peer=peer,
             before=before,
-            row=_number(cursor),
-            limit=_limit(limit) + 1,
+            row=row_cursor(cursor),
+            limit=page_limit(limit) + 1,
         )
         page = tuple(message_from(row) for row in rows[:limit])
         return Page(page, str(rows[limit - 1][34]) if len(rows) > limit else None)
@@ -200,6 +200,21 @@ class Reads:
         ((row,),) = await self._driver.read(("store_stats", {"now": now}))
         return row[0], row[1]
 
+    async def oldest_due(self, now: float) -> float | None:
+        """Store time since which a mailbox waits for somebody to claim it; None if none does. Over all scopes."""
+        (rows,) = await self._driver.read(("oldest_due", {"now": now}))
+        return rows[0][0] if rows else None
+
+    async def schema(self) -> int:
+        """The number of the newest migration of this store."""
+        ((row,),) = await self._driver.read(("schema_version", {}))
+        return row[0]
+
+    async def integrity(self) -> str:
+        """`ok`, or what the database says is wrong with it. Reads all of it."""
+        (rows,) = await self._driver.read(("integrity", {}))
+        return str(rows[0][0])
+
     async def stuck(self) -> list[tuple[str, str]]:
         """Recipients whose task survived its cancel, each with the process that has it."""
         (rows,) = await self._driver.read(("stuck_sessions", {}))
@@ -214,13 +229,15 @@ def _of(scope: Scope) -> dict[str, str]:
     return {"tenant": scope.tenant, "project": scope.project}
 
 
-def _limit(limit: int) -> int:
+def page_limit(limit: int) -> int:
+    """Return the size of a page if a listing may have it; else raise `InvalidField`."""
     if not 1 <= limit <= PAGE_LIMIT:
         raise InvalidField(f"must be 1 to {PAGE_LIMIT}", path="limit")
     return limit
 
 
-def _number(cursor: str | None) -> int | None:
+def row_cursor(cursor: str | None) -> int | None:
+    """The row that a cursor stands for. Raises `InvalidField`."""
     if cursor is None:
         return None
     if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:

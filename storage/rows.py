@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from .model.access import Carrier, Credential, Grant, Kind, Member, Standing
 from .model.addresses import Scope, Sender
 from .model.events import Event
 from .model.ids import turn_id
@@ -68,11 +69,15 @@ def message_from(row: Row) -> MessageView:
         lease_holder=row[31],
         lease_until=row[32],
         lease_epoch=row[33],
+        pruned_at=row[36],
     )
 
 
 def entry_from(row: Row) -> Entry:
     """An entry from the columns that `transcript` selects; an answer's sender is its session's agent."""
+    if row[4] is None and row[12] is not None:
+        # Its message is gone for good: what it showed was written down beside the text (`pruning`).
+        row = (*row[:4], *json.loads(row[12]), *row[10:])
     named = row[5] or row[4]
     if row[1] == "assistant":
         sender = Sender(row[10], "session", row[11])
@@ -99,3 +104,28 @@ def decoded_payload(text: str | None) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]
+
+
+def member_from(row: Row) -> Member:
+    """A member from the columns that `members_list` selects."""
+    return Member(row[0], _projects(row[1]), row[2], row[3])
+
+
+def credential_from(row: Row) -> Credential:
+    """A credential from the columns that `token_row` and `tokens_list` select."""
+    grant = Grant(Kind(row[2]), row[3], bool(row[4]))
+    return Credential(row[0], Carrier(row[1]), grant, Scope(row[5], row[6]), *row[7:12])
+
+
+def standing_from(row: Row) -> Standing:
+    """What a valid credential may do, from the columns that `standing_by_digest` selects."""
+    grant, home = Grant(Kind(row[2]), row[3], bool(row[4])), Scope(row[5], row[6])
+    projects = None if grant.member is None else _projects(row[10])
+    if grant.bound:
+        projects = tuple(name for name in (home.project,) if projects is None or name in projects)
+    return Standing(row[0], Carrier(row[1]), grant, home, row[7], row[8], row[9], projects)
+
+
+def _projects(names: str | None) -> tuple[str, ...]:
+    # No project's name has a comma.
+    return tuple(sorted(names.split(","))) if names else ()

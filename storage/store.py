@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import trio
 
+from .access import Access
 from .changes import Changes
 from .commit import Batches, GroupCommit
 from .model.errors import InvalidField, OutcomeUnknown
@@ -38,12 +39,13 @@ class Driver(Batches, Protocol):
 
 
 class Store:
-    """A store that is open. `changes` gives hints after commits; `reads` answers by value."""
+    """A store that is open. `changes` gives hints after commits; `reads` and `access` answer by value."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.changes = Changes()
         self.reads = Reads(driver)
+        self.access = Access(driver)
         self._commit = GroupCommit(driver, self.changes)
 
     @property
@@ -67,6 +69,11 @@ class Store:
     def statistics(self) -> dict[str, int]:
         """Depth of the commit queue, ops and batches committed since the start."""
         return {"depth": self._commit.depth, "committed": self._commit.committed, "batches": self._commit.batches}
+
+    @property
+    def tallies(self) -> Mapping[tuple[str, str], int]:
+        """What this process has committed: `("accepted", kind)`, `("delivered", outcome)` and `("failed", reason)` of messages, `("takeover", "")`."""
+        return self._commit.tallies
 
     async def apply(self, op: Op[R]) -> R:
         """Commit `op` and return its result, or raise its refusal. See `GroupCommit.apply` for cancellation."""

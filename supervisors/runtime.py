@@ -56,7 +56,7 @@ class Runtime:
         self.desk = Desk(store, agents.keys(), tails, tuning)
         self.dispatcher = Dispatcher(self.desk, agents, sessions, pulse, self.process)
         keeper = Keeper(store, self.dispatcher.live, tuning)
-        janitor = Janitor(store, tuning.event_keep_seconds)
+        janitor = Janitor(store, events=tuning.event_keep_seconds, messages=tuning.message_keep_seconds)
         self._root = Supervisor(
             "callboard",
             [

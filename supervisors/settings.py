@@ -60,6 +60,8 @@ class Settings:
     pair_per_minute: int = limits.PAIR_PER_MINUTE
     """Messages from one session to another; 0: no limit."""
     event_keep_hours: float = limits.EVENT_KEEP_SECONDS / 3600
+    message_keep_days: float = 0
+    """After this the inbox forgets the body of a final message; 0: never."""
 
     def __attrs_post_init__(self) -> None:
         if not self.host or not self.host.isprintable():
@@ -76,6 +78,7 @@ class Settings:
         _within("mailbox_depth", self.mailbox_depth, 1, 10_000_000)
         _within("pair_per_minute", self.pair_per_minute, 0, 1_000_000)
         _within("event_keep_hours", self.event_keep_hours, 0.01, 1_000_000)
+        _within("message_keep_days", self.message_keep_days, 0, 100_000)
         sqlite_path(self.store)
 
     @property
@@ -95,6 +98,7 @@ class Settings:
             mailbox_depth=self.mailbox_depth,
             pair_per_minute=self.pair_per_minute,
             event_keep_seconds=self.event_keep_hours * 3600,
+            message_keep_seconds=self.message_keep_days * 86_400 or None,
         )
 
 

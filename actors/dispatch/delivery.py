@@ -20,8 +20,6 @@ import trio
 from ...storage.changes import Aspect
 from ...storage.model.addresses import session_address
 from ...storage.model.errors import (
-    Busy,
-    CallboardError,
     LeaseLost,
     StoreFull,
     StoreReadOnly,
@@ -31,20 +29,17 @@ from ...storage.model.limits import ERROR_CHARS, MAX_TAKEOVERS
 from ...storage.model.messages import Kind
 from ...storage.model.states import Outcome, Reason
 from ...storage.model.turns import Claimed, StopRequest, TurnMessage
-from ...storage.ops import ClearStuck, CommitTurn, Fail, HandBack, Retry
+from ...storage.ops import CommitTurn, Fail, HandBack, Retry
 from ..desk import Desk, in_turn
 from ..session.agents.base import Runs
 from ..session.steps import StepLog
 from ..session.tokens import Pulse, TokenStream
 from ..session.turn import Turn
+from .settlement import Ending, clear_stuck, settle_end
 from .verdict import Verdict, backoff, judge
 
 log: Final = logging.getLogger("callboard.delivery")
 _KINDS: Final = frozenset(Kind)
-_TROUBLE: Final = (Busy, StoreFull, StoreReadOnly)
-"""The store has surely written nothing, and its trouble may pass. An unknown outcome is not among them: nothing follows it."""
-AGAIN_SECONDS: Final = 1.0
-Ending = CommitTurn | Retry | Fail | HandBack
 _NOT_THE_AGENT: Final = (trio.Cancelled, KeyboardInterrupt, GeneratorExit)
 
 
@@ -148,7 +143,7 @@ class Delivery:
             changes.drop(self.address, self._hint)
         if self.ended:
             # It was given up as stuck while its agent would not end; now it has, and the session may run here again.
-            await self._quietly(ClearStuck(self.claimed.lease.mailbox, self._floor.holder))
+            await clear_stuck(self._store, self.claimed.lease.mailbox, self._floor.holder)
         elif ending is not None:
             await self.end(ending)
 
@@ -164,16 +159,11 @@ class Delivery:
             await self.end(ending)
 
     async def end(self, ending: Ending) -> None:
-        """Send the one end; again while the store refuses it for a trouble of its own and the lease lasts.
-
-        If its outcome stays unknown nothing more is written at this epoch: the marker decides at the next look.
-        """
+        """Send the one end. Nothing else is written at this epoch but the step that tells of an unknown outcome."""
         self.ended = True
         if self._turn is not None:
             self._turn.end()
-        # A full disk gives no event when it has room again.
-        while not await self._quietly(ending) and self.trusted:  # noqa: ASYNC110
-            await trio.sleep(AGAIN_SECONDS)
+        await settle_end(self._store, self.claimed, ending, lambda: self.trusted)
 
     async def _deliver(self) -> Ending | None:
         claimed = self.claimed
@@ -285,19 +275,6 @@ class Delivery:
         if self._turn is not None:
             return self._turn.messages
         return self.claimed.carried if self.claimed.lease.attempt > 1 else ()
-
-    async def _quietly(self, op: Ending | ClearStuck) -> bool:
-        """Settle `op`; False if it is worth another try."""
-        try:
-            await self._store.settle(op)
-        except LeaseLost:
-            log.warning("late: %s was taken over; nothing was written", self.address)
-        except _TROUBLE as error:
-            log.error("the end of %s is not written yet (%s)", self.address, error.code)
-            return False
-        except CallboardError as error:
-            log.error("the end of %s was refused (%s); its lease will run out", self.address, error.code)
-        return True
 
     def _hint(self, aspect: int) -> None:
         if aspect & Aspect.CONTROL:

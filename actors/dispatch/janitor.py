@@ -1,4 +1,7 @@
-"""The janitor: forgets turn.* events that are older than their keeping time (EVT-4). Its memory may be lost at any moment."""
+"""The janitor: forgets turn.* events that are older than their keeping time (EVT-4), and bodies of messages by retention (INB-12).
+
+Its memory may be lost at any moment.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Final
 import trio
 
 from ...storage.model.errors import CallboardError
-from ...storage.ops import PruneEvents
+from ...storage.ops import PruneEvents, PruneMessages
 from ...storage.store import Store
 
 log: Final = logging.getLogger("callboard.janitor")
@@ -16,18 +19,22 @@ PAUSE_SECONDS: Final = 300.0
 
 
 class Janitor:
-    """Prunes in small ops, so that nobody waits behind it."""
+    """Prunes in small ops, so that nobody waits behind it. `messages` None: bodies are kept until somebody prunes them by hand."""
 
-    def __init__(self, store: Store, keep_seconds: float) -> None:
+    def __init__(self, store: Store, *, events: float, messages: float | None) -> None:
         self._store = store
-        self._keep = keep_seconds
+        self._events = PruneEvents(events)
+        # Without a retention too: what was pruned by hand leaves its key behind, whose time ends.
+        self._messages = PruneMessages(None, messages)
 
     async def run(self) -> None:
         """Prune, pause, for ever."""
         while True:
             try:
-                while await self._store.apply(PruneEvents(self._keep)):
+                while await self._store.apply(self._events):
+                    await trio.lowlevel.checkpoint()
+                while (await self._store.apply(self._messages)).more:
                     await trio.lowlevel.checkpoint()
             except CallboardError as error:
-                log.warning("old events were not pruned (%s); trying again later", error.code)
+                log.warning("old rows were not pruned (%s); trying again later", error.code)
             await trio.sleep(PAUSE_SECONDS)

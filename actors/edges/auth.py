@@ -1,97 +1,203 @@
-"""Who is asking: credentials and what they stand for.
+"""Who is asking: credentials, what they stand for, and the project that a request acts in.
 
-Lives here: the operator's token (its file, its check), principals, the project that a request acts in, the rule for Origin. Not here: which
-route is open to whom (app); members, tickets and cookies, which are rows.
+Lives here: principals, the check of tokens, cookies and tickets, the rule for Origin. Not here: which route is open to whom (access), the
+operator's own token file (token_file), the way in for browsers (door), rows (storage).
 
-Invariant: a token is never kept, logged or shown; only its digest is, and digests are compared in constant time.
+Invariant: who a message is from is stamped from the credential (AUTH-2). A secret is never kept, logged or shown: only its digest is, and it
+is by the digest that a credential is found.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-import os
-import re
-import secrets
-import stat
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import attrs
 
+from ...storage.model.access import Carrier, Grant, Kind, Purpose, Standing, digest, new_secret
 from ...storage.model.addresses import SEGMENT, Scope, Sender
-from ...storage.model.errors import Forbidden, InvalidField, Rejected, Unauthorized
+from ...storage.model.errors import CallboardError, Forbidden, InvalidField, NotFound, Unauthorized
+from ...storage.model.ids import new_id
+from ...storage.ops import IssueTicket, NoteUse, RedeemTicket, RevokeCredential
+from ...storage.store import Store
 
-TOKEN_FILE: Final = "operator.token"  # noqa: S105 (a file's name)
-_TOKEN_BYTES: Final = 32
-_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")
+PROJECT: Final = "Callboard-Project"
+SECONDS: Final = {Purpose.WEBSOCKET: 30.0, Purpose.CONSOLE: 600.0}
+"""How long a ticket is good."""
+COOKIE_SECONDS: Final = 30 * 24 * 3600
+NOTE_SECONDS: Final = 30.0
+"""The last use of a credential is written at most this often."""
 _PORTS: Final = {"http": 80, "https": 443}
 
-
-class TokenFileRefused(Rejected):
-    """The file with the operator's token can't be trusted or used; `path` is the file."""
-
-    code: ClassVar[str] = "token_file"
+Fields = Iterable[tuple[bytes, bytes]]
 
 
 @attrs.frozen
 class Principal:
-    """Who a credential stands for: how its messages are signed, and where it acts."""
+    """Who a credential stands for: how its messages are signed, where it acts, and by which row (None: the operator's token file)."""
 
     sender: Sender
     scope: Scope
+    kind: Kind = Kind.OPERATOR
+    credential: str | None = None
+    carrier: Carrier = Carrier.BEARER
+    bound: bool = False
+    projects: tuple[str, ...] | None = None
+    """Those that it may choose from; None: any."""
+
+    @property
+    def grant(self) -> Grant:
+        """What a credential made in its name may be good for at most."""
+        return Grant(self.kind, self.sender.id if self.kind is Kind.MEMBER else None, self.bound)
+
+    @property
+    def by_cookie(self) -> bool:
+        """Whether a browser presented it unasked, so that any page may have caused the request."""
+        return self.carrier is Carrier.COOKIE
+
+
+@attrs.frozen
+class Ticket:
+    """A secret that is used once, and when it ends (store time in seconds)."""
+
+    secret: str = attrs.field(repr=False)
+    expires: float
 
 
 class Auth:
-    """Checks credentials. Today there is one: the operator's token."""
+    """Checks credentials: the operator's token, and those that are rows. `cookie` is the name that this server's cookie has."""
 
-    def __init__(self, token: str, operator: Principal) -> None:
-        self._digest = _digest(token)
+    def __init__(self, token: str, operator: Principal, store: Store, *, cookie: str = "callboard") -> None:
+        self._digest = digest(token)
         self._operator = operator
+        self._store = store
+        self.cookie = cookie
 
     def __repr__(self) -> str:
         return "<Auth>"
 
-    def principal(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal:
+    async def principal(self, headers: Fields, *, anywhere: bool = False) -> Principal:
         """The principal of a request with these fields, in the project that it acts in (AUTH-2).
 
-        Raises `Unauthorized`; `InvalidField` for a project that is none.
+        With `anywhere` who has several projects need not choose one. Raises `Unauthorized`; `InvalidField` for a project that must be named or
+        is none; `NotFound` for one that is not theirs.
         """
         fields = list(headers)
-        if not hmac.compare_digest(_digest(_bearer(fields)), self._digest):
-            raise Unauthorized("the bearer token is not valid")
-        project = one_field(fields, b"callboard-project")
-        if project is None:
-            return self._operator
-        if not SEGMENT.match(project):
-            raise InvalidField("must be [a-z0-9][a-z0-9._-]{0,62}", path="Callboard-Project")
-        return attrs.evolve(self._operator, scope=Scope(self._operator.scope.tenant, project))
+        standing = await self._standing(fields)
+        return self._acting(standing, one_field(fields, PROJECT.lower().encode()), anywhere=anywhere)
+
+    async def holds(self, principal: Principal) -> bool:
+        """Whether what was granted a while ago still is (AUTH-3); also while the store can't tell."""
+        if principal.credential is None:
+            return True
+        try:
+            standing = await self._store.access.standing_of(principal.credential, self._store.now())
+        except CallboardError:
+            return True
+        return standing is not None and _may_act(standing, principal.scope.project)
+
+    async def issue(self, principal: Principal, purpose: Purpose, *, grant: Grant | None = None) -> Ticket:
+        """A ticket that opens, once, what `principal` may open, or what `grant` is good for."""
+        secret = new_secret()
+        op = IssueTicket(
+            principal.scope,
+            digest(secret),
+            purpose,
+            grant or principal.grant,
+            SECONDS[purpose],
+            principal.credential,
+        )
+        return Ticket(secret, await self._store.apply(op))
+
+    async def redeem(self, ticket: str) -> Principal:
+        """The principal of a websocket that is opened with a ticket. Raises `Unauthorized`."""
+        used = await self._store.apply(RedeemTicket(digest(ticket), Purpose.WEBSOCKET, new_id("use")))
+        if used.maker is None:
+            return attrs.evolve(self._operator, scope=used.home)
+        standing = await self._store.access.standing_of(used.maker, self._store.now())
+        if standing is None or not _may_act(standing, used.home.project):
+            raise Unauthorized("the ticket is not valid any more")
+        return attrs.evolve(self._acting(standing, used.home.project), carrier=Carrier.BEARER)
+
+    async def enter(self, ticket: str) -> str:
+        """The value of a new cookie, for a ticket to the console. Raises `Unauthorized`."""
+        secret = new_secret()
+        op = RedeemTicket(digest(ticket), Purpose.CONSOLE, new_id("cok"), digest(secret), COOKIE_SECONDS)
+        await self._store.apply(op)
+        return secret
+
+    async def leave(self, principal: Principal) -> None:
+        """Make the cookie of `principal` invalid."""
+        assert principal.credential is not None
+        await self._store.apply(RevokeCredential(principal.scope.tenant, principal.credential))
+
+    async def _standing(self, fields: list[tuple[bytes, bytes]]) -> Standing | None:
+        """The credential of a request; None for the operator's token file. Raises `Unauthorized`."""
+        bearer = _bearer(fields)
+        if bearer is not None:
+            known = digest(bearer)
+            if hmac.compare_digest(known, self._digest):
+                return None
+            carrier, wrong = Carrier.BEARER, "the bearer token is not valid"
+        else:
+            value = _cookie(fields, self.cookie)
+            if value is None:
+                raise Unauthorized("a bearer token is needed")
+            known = digest(value)
+            carrier, wrong = Carrier.COOKIE, "the cookie is not valid any more"
+        now = self._store.now()
+        standing = await self._store.access.standing(known, carrier, now)
+        if standing is None or standing.projects == ():
+            raise Unauthorized(wrong)
+        if standing.used is None or now - standing.used >= NOTE_SECONDS:
+            # When it was last used is good to know; a store that is too busy to note it must not keep anybody out.
+            with suppress(CallboardError):
+                await self._store.apply(NoteUse(standing.id, NOTE_SECONDS))
+        return standing
+
+    def _acting(self, standing: Standing | None, project: str | None, *, anywhere: bool = False) -> Principal:
+        if project is not None and not SEGMENT.match(project):
+            raise InvalidField("must be [a-z0-9][a-z0-9._-]{0,62}", path=PROJECT)
+        projects = None if standing is None else standing.projects
+        home = self._operator.scope
+        if project is None and projects is not None:
+            if len(projects) > 1 and not anywhere:
+                raise InvalidField(f"must name one of {', '.join(projects)}", path=PROJECT)
+            project = projects[0]
+        if project is not None and projects is not None and project not in projects:
+            raise NotFound("there is no such project here", path=PROJECT)
+        scope = Scope(home.tenant, project or home.project)
+        if standing is None:
+            return attrs.evolve(self._operator, scope=scope)
+        return Principal(
+            self._sender(standing),
+            scope,
+            standing.grant.kind,
+            standing.id,
+            standing.carrier,
+            standing.grant.bound,
+            projects,
+        )
+
+    def _sender(self, standing: Standing) -> Sender:
+        match standing.grant.kind:
+            case Kind.MEMBER:
+                name = standing.grant.member or ""
+                return Sender(name, "member", name)
+            case Kind.PROJECT:
+                # A cookie signs as the token that it came from: a message id is the same one from both.
+                return Sender(standing.parent or standing.id, "member", standing.label or standing.home.project)
+            case Kind.OPERATOR:
+                return self._operator.sender
 
 
-def load_or_create_token(folder: Path) -> str:
-    """The operator's token in `folder`/operator.token, made on first use; blocks for the file. The folder is made if it is missing.
-
-    Raises `TokenFileRefused` if others may read the file, or if it is not what this function writes.
-    """
-    file = folder / TOKEN_FILE
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        found = _read(file)
-        if found is None:
-            _create(file)
-            found = _read(file)
-    except OSError as error:
-        raise TokenFileRefused(f"can't be used: {error.strerror}", path=str(file)) from error
-    if found is None or not _TOKEN.match(found):
-        raise TokenFileRefused("does not hold a token; remove it and a new one is made", path=str(file))
-    return found
-
-
-def check_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Collection[str]) -> None:
-    """Refuse what a page of another origin sends in a browser; a program sends no Origin and may pass.
+def check_origin(
+    headers: Fields, hosts: Collection[str], *, required: bool = False
+) -> None:
+    """Refuse what a page of another origin sends in a browser; a program sends no Origin and may pass, unless it is `required`.
 
     An origin is ours if it is what the Host field names, or one of the configured `hosts` (names in lower case) on its scheme's own port.
     Raises `Forbidden`.
@@ -99,6 +205,8 @@ def check_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Collection[str])
     fields = list(headers)
     origin = one_field(fields, b"origin")
     if origin is None:
+        if required:
+            raise Forbidden("a request with a cookie must name its origin", path="Origin")
         return
     ours = one_field(fields, b"host") or ""
     try:
@@ -114,7 +222,7 @@ def check_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Collection[str])
     raise Forbidden("a page of another origin may not do this", path="Origin")
 
 
-def one_field(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+def one_field(headers: Fields, name: bytes) -> str | None:
     """The value of a field that may stand there once. Raises `InvalidField` if there are several."""
     values = [value for field, value in headers if field.lower() == name]
     if len(values) > 1:
@@ -122,44 +230,26 @@ def one_field(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None
     return values[0].decode("latin-1") if values else None
 
 
-def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    scheme, _, token = (one_field(headers, b"authorization") or "").partition(" ")
+def _may_act(standing: Standing, project: str) -> bool:
+    return standing.projects is None or project in standing.projects
+
+
+def _bearer(fields: Fields) -> str | None:
+    """The bearer token; None if no credential is given so. Raises `Unauthorized` for any other kind."""
+    given = one_field(fields, b"authorization")
+    if given is None:
+        return None
+    scheme, _, token = given.partition(" ")
     if scheme.lower() != "bearer" or not token:
         raise Unauthorized("a bearer token is needed")
     return token.strip()
 
 
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-
-
-def _read(file: Path) -> str | None:
-    try:
-        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    except FileNotFoundError:
-        return None
-    with os.fdopen(descriptor, "rb") as opened:
-        # Of the open file, not of its name: the name may lead elsewhere a moment later.
-        status = os.fstat(opened.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise TokenFileRefused("is not a regular file", path=str(file))
-        if os.name != "nt" and status.st_mode & 0o077:
-            raise TokenFileRefused(
-                f"has mode {stat.S_IMODE(status.st_mode):04o}: others may have read it; remove it and a new one is made",
-                path=str(file),
-            )
-        return opened.read(1024).decode("ascii", "replace").removesuffix("\n")
-
-
-def _create(file: Path) -> None:
-    draft = file.with_name(f".{TOKEN_FILE}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-            opened.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
-            opened.flush()
-            os.fsync(opened.fileno())
-        # A link and not a rename: of two processes that start at once the first one's token stands.
-        with suppress(FileExistsError):
-            os.link(draft, file)
-    finally:
-        draft.unlink(missing_ok=True)
+def _cookie(fields: Fields, name: str) -> str | None:
+    for field, value in fields:
+        if field.lower() == b"cookie":
+            for pair in value.decode("latin-1").split(";"):
+                found, _, text = pair.strip().partition("=")
+                if found == name:
+                    return text
+    return None

@@ -122,6 +122,7 @@ def message_view(message: MessageView) -> dict[str, Any]:
         "lease": _lease(message),
         "created_at": rfc3339(message.created_at),
         "updated_at": rfc3339(message.updated_at),
+        "pruned_at": None if message.pruned_at is None else rfc3339(message.pruned_at),
     }
     return _without_absent(view)
 

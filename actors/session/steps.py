@@ -1,7 +1,8 @@
 """The step log of one turn as its agent's calls see it (RT-10).
 
 A call is looked up by its action id before it runs: a recorded result is given back, a call without one goes by its tool's class. An
-external call is recorded as begun before it runs, so that a later attempt can tell that it may have run.
+external call is recorded as begun before it runs, so that a later attempt can tell that it may have run. A model round is looked up by
+its number: its response is recorded before anybody acts on it.
 
 Invariant: a tool's effects on our own store are committed with its step, before the tool returns.
 """
@@ -11,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import attrs
@@ -38,7 +40,7 @@ from ...storage.wire import structure
 from .approvals import approved
 
 INTERRUPTED = "interrupted"
-_PASSING = (LeaseLost, Busy, StoreDown, StoreError, OutcomeUnknown)
+PASSING = (LeaseLost, Busy, StoreDown, StoreError, OutcomeUnknown)
 """Not a verdict about the call: recorded as its result, it would be repeated for ever."""
 
 
@@ -74,13 +76,48 @@ class StepLog:
         self._known = {step.key: step for step in committed}
         self._seen: Counter[str] = Counter()
         self._ordinal = 0
+        self._round = 0
+        self._place: str | None = None
 
     def action_id(self, tool: str, arguments: Mapping[str, Any]) -> str:
         """The id of the next call of `tool` with `arguments`: the same in every attempt of the same turn."""
         text = _dump(arguments, f"{tool}.arguments", sort_keys=True, separators=(",", ":"))
-        call = f"{self._turn}:{tool}:{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+        if self._place is not None:
+            text = f"{tool} {text}"
+        call = f"{self._turn}:{self._place or tool}:{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
         self._seen[call] += 1
         return f"{call}:{self._seen[call]}"
+
+    @contextmanager
+    def asked_by_model(self, index: int) -> Iterator[None]:
+        """What is called inside is call `index` of the last round: its action id goes by that place instead of by its tool's name."""
+        before, self._place = self._place, f"{self._round}.{index}"
+        try:
+            yield
+        finally:
+            self._place = before
+
+    async def round(self, model: str, request_hash: str, ask: Callable[[], Awaitable[dict[str, Any]]]) -> Any:
+        """The response of the next model round: the recorded one, else what `ask` returns, once that is recorded (JSON).
+
+        The request is on record, with the hash of its prompt, before `ask` is awaited; each attempt that asks adds its own event.
+        """
+        self._round += 1
+        key, ordinal = f"round:{self._round}", self._next()
+        known = self._known.get(key)
+        if known is not None and known.done:
+            return known.result
+        asked = {"round": self._round, "model": model, "request_hash": request_hash}
+        data = {**asked, "attempt": self._lease.attempt}
+        request = StepEvent("model.request", asked)
+        await self._store.apply(
+            RecordStep(self._lease, key, StepKind.ROUND, ordinal, done=False, data=data, events=(request,))
+        )
+        response = _storable(await ask(), key)
+        done = RecordStep(self._lease, key, StepKind.ROUND, ordinal, done=True, data=data, result=response)
+        recorded = await self._store.apply(done)
+        self._known[key] = recorded
+        return recorded.result
 
     async def call(
         self,
@@ -120,7 +157,7 @@ class StepLog:
             value = await run(action)
             effects = value if isinstance(value, Effects) else Effects(value)
             recorded = await self._done(action, ordinal, data, {"ok": effects.result}, tool, events, effects)
-        except _PASSING:
+        except PASSING:
             raise
         except CallboardError as error:
             refusal = {"refused": {"code": error.code, "message": error.message, "path": error.path}}

@@ -128,10 +128,8 @@ class AgentTools:
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Any:
         """Call a tool as a model does: by name, with undecoded arguments. Raises `InvalidField` naming what is wrong."""
-        if name not in _CALLS:
-            raise InvalidField(f"there is no tool {name!r}", path="tool")
-        call = structure(arguments, _CALLS[name], name)
-        return await getattr(self, name)(**attrs.asdict(call))
+        checked = check_call(name, arguments)
+        return await getattr(self, name)(**checked)
 
     async def agent(
         self, task: str, agent: str | None = None, title: str | None = None, timeout_s: float | None = None
@@ -248,6 +246,13 @@ _CALLS: Final[dict[str, type[Any]]] = {
     "agent_send": SendCall,
     "agent_stop": TargetCall,
 }
+
+
+def check_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of one of the five, complete. Raises `InvalidField` naming what is wrong."""
+    if name not in _CALLS:
+        raise InvalidField(f"there is no tool {name!r}", path="tool")
+    return attrs.asdict(structure(arguments, _CALLS[name], name))
 
 
 def visible(entries: list[tuple[str, str]], count: int) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class Turn:
         self.messages.extend(found)
         return found
 
-    async def step(self, tool: Tool, **arguments: Any) -> Any:
+    async def step(self, tool: Tool, /, **arguments: Any) -> Any:
         """Run a tool of your own through the step log: a recorded result is given back instead of running it again (RT-10)."""
         self._check()
 

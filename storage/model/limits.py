@@ -47,4 +47,7 @@ READ_CHARS: Final = 20_000
 """agent_read returns at most this many characters, newest kept."""
 EVENT_KEEP_SECONDS: Final = 24 * 3600.0
 KEY_KEEP_SECONDS: Final = 90 * 24 * 3600.0
+"""What a message's key, digest and marker outlive its pruned body by (INB-4)."""
+PRUNE_MOST: Final = 500
+"""Messages that one prune looks at: nobody waits behind it for long."""
 PAGE_LIMIT: Final = 200

@@ -154,3 +154,5 @@ class MessageView:
     lease_holder: str | None = None
     lease_until: float | None = None
     lease_epoch: int | None = None
+    pruned_at: float | None = None
+    """When its body was taken by retention: content, payload and errors are gone."""

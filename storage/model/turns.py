@@ -34,6 +34,8 @@ class StepKind(StrEnum):
     """A tool call; done once it has a result."""
     STEER = "steer"
     """Messages that were taken into the turn."""
+    RECONCILE = "reconcile"
+    """The outcome of the turn's end was unknown, and has been read back."""
 
 
 @attrs.frozen

@@ -6,16 +6,18 @@ when it is built; what it answers is its `Result` type. An expected refusal is r
 
 from __future__ import annotations
 
+from .access import AddMember, IssueTicket, IssueToken, NoteUse, RedeemTicket, RevokeCredential, SuspendMember
 from .approvals import AnswerApproval, ExpireApproval, RequestApproval
 from .base import Lane, Op
 from .deliveries import Absorb, CommitTurn, EmitTokens, Fail, HandBack, RecordStep, Retry
 from .inbox import Cancel, Enqueue, Requeue
 from .leases import Claim, Renew, VoidLeases
 from .sessions import DeleteSession, OpenSession, UpdateSession
-from .upkeep import ClearStuck, PruneEvents, RequestStop
+from .upkeep import ClearStuck, PruneEvents, PruneMessages, RequestStop
 
 __all__ = [
     "Absorb",
+    "AddMember",
     "AnswerApproval",
     "Cancel",
     "Claim",
@@ -27,16 +29,23 @@ __all__ = [
     "ExpireApproval",
     "Fail",
     "HandBack",
+    "IssueTicket",
+    "IssueToken",
     "Lane",
+    "NoteUse",
     "Op",
     "OpenSession",
     "PruneEvents",
+    "PruneMessages",
     "RecordStep",
+    "RedeemTicket",
     "Renew",
     "RequestApproval",
     "RequestStop",
     "Requeue",
     "Retry",
+    "RevokeCredential",
+    "SuspendMember",
     "UpdateSession",
     "VoidLeases",
 ]

@@ -70,11 +70,12 @@ class RecordStep(Op[Step]):
     """Record a step, what it sends, opens and stops, and its events, in one transaction, before the tool returns.
 
     A call is recorded twice: begun (`done` False) and done. `sends` are refused as a whole: if one is (limits, unknown target), nothing
-    of this op is written and the refusal is raised; the caller then records the refusal as the call's result.
+    of this op is written and the refusal is raised; the caller then records the refusal as the call's result. A step that was begun may
+    be begun anew with other `data`, by a later attempt.
     """
 
     lane: ClassVar[Lane] = Lane.HOLDERS
-    repeat: ClassVar[str] = "a step of this key that is already done is returned as it was recorded"
+    repeat: ClassVar[str] = "a step of this key that is done, or begun with the same data, is returned as it was recorded"
 
     lease: Lease
     key: str

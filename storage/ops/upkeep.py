@@ -1,4 +1,4 @@
-"""Ops that people and housekeeping do: stop a turn, clear a stuck mark, prune events."""
+"""Ops that people and housekeeping do: stop a turn, clear a stuck mark, prune events and messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar
 import attrs
 
 from ..model.addresses import Scope
-from ..model.limits import STOP_GRACE_SECONDS
+from ..model.limits import KEY_KEEP_SECONDS, PRUNE_MOST, STOP_GRACE_SECONDS
 from .base import Lane, Op
 
 
@@ -53,3 +53,29 @@ class PruneEvents(Op[int]):
 
     keep_seconds: float
     limit: int = 2_000
+
+
+@attrs.frozen
+class Pruned:
+    """How many messages lost their body, and how many rows went for good. `more`: there may be others."""
+
+    blanked: int
+    deleted: int
+    more: bool
+
+
+@attrs.frozen
+class PruneMessages(Op[Pruned]):
+    """Take the body of messages that have been final for `keep_seconds` (None: of none), and the rows of those without one.
+
+    The inbox shows such a message without content, payload, errors and step log; its transcript entry stays. Key, digest and marker stay
+    `key_seconds` more, so that the same send is still known; then the row goes (INB-4). `scope` None means all projects; at most `limit`
+    messages a call. Raises: `UnknownTarget` for a project in which nothing was ever opened.
+    """
+
+    repeat: ClassVar[str] = "what is gone stays gone, and a body goes once: the time that its key is kept begins once"
+
+    scope: Scope | None
+    keep_seconds: float | None
+    key_seconds: float = KEY_KEEP_SECONDS
+    limit: int = PRUNE_MOST

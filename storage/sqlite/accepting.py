@@ -61,6 +61,7 @@ def enqueue(tx: Tx, op: Enqueue) -> Receipt:
     tx.run("mailbox_accept", (seq, last_event + 1, None if wake is Wake.NEXT else now, now, mailbox))
     idle = due is None and wake is not Wake.NEXT
     tx.touch(op.recipient, Aspect.EVENTS | (Aspect.DUE if idle else 0))
+    tx.count("accepted", op.kind)
     return Receipt(op.id, name, session or op.recipient, True, Status.PENDING, seq)
 
 

@@ -36,6 +36,8 @@ def requeue(tx: Tx, op: Requeue) -> Receipt:
         raise NotFound("there is no such message here", path="id")
     if Status(row[4]) in {Status.PENDING, Status.PROCESSING}:
         raise IllegalMove(f"a message that is {row[4]} can't be requeued", path="status")
+    if row[24] is not None:
+        raise IllegalMove("the message was pruned, and its payload is gone: send it anew", path="status")
     content = tx.one("entry_content", (row[1], row[13]))
     if content is None:
         raise NotFound("the message's text is gone", path="id")
@@ -60,6 +62,7 @@ def fail_waiting(tx: Tx, scope: Scope, uid: str, reason: Reason, *, settle: bool
     if row is None:
         raise NotFound("there is no such message here", path="id")
     tx.run("message_fail", (reason, None, tx.now, row[0], row[4]))
+    tx.count("failed", reason)
     event = row[16] + 1
     data = turn_data(turn_id(uid), row[3] or uid, row[14], reason=reason)
     tx.run("event_insert", (tx.scope(scope), row[1], event, "turn.failed", turn_id(uid), None, data, tx.now))

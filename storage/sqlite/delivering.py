@@ -97,7 +97,7 @@ def record_step(tx: Tx, op: RecordStep) -> Step:
     """Carry out `RecordStep`."""
     held = fence(tx, op.lease)
     known = _step(tx, op.lease.head, op.key)
-    if known is not None and (known.done or not op.done):
+    if known is not None and (known.done or (not op.done and known.data == op.data)):
         return known
     for child in op.opens:
         open_session(tx, child)

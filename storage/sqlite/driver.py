@@ -121,19 +121,20 @@ class SqliteDriver:
                 raise StoreError(_MOVED, path=shown(self.path))
         outcomes: list[Any] = []
         touched: dict[str, int] = {}
+        tally: dict[tuple[str, str], int] = {}
         try:
             conn.execute("BEGIN IMMEDIATE")
             tx = Tx(conn, self._sql, self._scopes, now)
             for op in ops:
                 outcomes.append(_plain(tx, op))
-            touched = tx.touched
+            touched, tally = tx.touched, tx.tally
         except Exception as failure:
             self._scopes.clear()  # a scope that this transaction made is not there, and its number will be another's
             if isinstance(failure, sqlite3.Error) and map_sqlite_error(failure, self.path) is not None:
                 raise
             conn.rollback()
             conn.execute("BEGIN IMMEDIATE")
-            outcomes, touched = self._one_by_one(conn, ops, now)
+            outcomes, touched, tally = self._one_by_one(conn, ops, now)
         if last or now - self._floor_at >= FLOOR_SECONDS:
             self._floor_at = now
             conn.execute(self._sql["meta_put"], ("clock_floor", now))
@@ -142,13 +143,14 @@ class SqliteDriver:
         except sqlite3.Error:
             self._scopes.clear()
             raise
-        return Applied(outcomes, touched)
+        return Applied(outcomes, touched, tally)
 
     def _one_by_one(
         self, conn: sqlite3.Connection, ops: Sequence[Op[Any]], now: float
-    ) -> tuple[list[Any], dict[str, int]]:
+    ) -> tuple[list[Any], dict[str, int], dict[tuple[str, str], int]]:
         outcomes: list[Any] = []
         touched: dict[str, int] = {}
+        tally: dict[tuple[str, str], int] = {}
         for op in ops:
             tx = Tx(conn, self._sql, {}, now)
             conn.execute("SAVEPOINT op")
@@ -156,6 +158,8 @@ class SqliteDriver:
                 outcomes.append(HANDLERS[type(op)](tx, op))
                 for recipient, aspect in tx.touched.items():
                     touched[recipient] = touched.get(recipient, 0) | aspect
+                for key, by in tx.tally.items():
+                    tally[key] = tally.get(key, 0) + by
             except CallboardError as refusal:
                 conn.execute("ROLLBACK TO op")
                 outcomes.append(Failure(refusal))
@@ -168,7 +172,7 @@ class SqliteDriver:
                 refused.__cause__ = failure
                 outcomes.append(Failure(refused))
             conn.execute("RELEASE op")
-        return outcomes, touched
+        return outcomes, touched, tally
 
 
 def _identities(path: str) -> dict[str, tuple[int, int] | None]:

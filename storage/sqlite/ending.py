@@ -42,6 +42,7 @@ def commit_turn(tx: Tx, op: CommitTurn) -> Ended:
     if seq is not None:
         tx.run("entry_insert", (held.scope, lease.mailbox, seq, "assistant", op.answer, lease.head, now))
     delivered = _deliver(tx, op)
+    tx.count("delivered", op.outcome, len(delivered))
     if held.taken != len(delivered):
         tx.run("rows_return", (lease.mailbox, False, now))
     tx.many(
@@ -126,6 +127,7 @@ def _put_back(tx: Tx, held: Fence, end: End, detail: str, delay: float, *, attem
 def _fail(tx: Tx, held: Fence, reason: Reason, error: str, *, attempts: int) -> Ended:
     lease = held.lease
     tx.run("message_fail_held", (reason, error, attempts, tx.now, lease.head))
+    tx.count("failed", reason)
     tx.run("rows_return", (lease.mailbox, False, tx.now))
     event = held.last_event + 1
     data = held.data(reason=reason, error=error)

@@ -74,6 +74,7 @@ def _take(tx: Tx, op: Claim, row: Row, batch: _Batch) -> Claimed:
         stop_at = stop_grace = None
     events: list[tuple[str, str]] = []
     if taken_over:
+        tx.count("takeover", "")
         cause = turn_data(turn, head.message_id, attempt - 1, cause="takeover", retry_at=now)
         events.append(("attempt.relinquished", cause))
     if attempt == 1:

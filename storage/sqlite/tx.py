@@ -20,7 +20,7 @@ encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allo
 class Tx:
     """One transaction of the writing connection, at store time `now` (seconds since the epoch)."""
 
-    __slots__ = ("_scopes", "conn", "now", "sql", "touched", "wrote")
+    __slots__ = ("_scopes", "conn", "now", "sql", "tally", "touched", "wrote")
 
     def __init__(self, conn: sqlite3.Connection, sql: Mapping[str, str], scopes: dict[Scope, int], now: float) -> None:
         self.conn = conn
@@ -28,6 +28,7 @@ class Tx:
         self.now = now
         self.wrote = False
         self.touched: dict[str, int] = {}
+        self.tally: dict[tuple[str, str], int] = {}
         self._scopes = scopes
 
     def one(self, name: str, args: Sequence[Any] = ()) -> Row | None:
@@ -51,6 +52,11 @@ class Tx:
     def touch(self, recipient: str, aspect: int) -> None:
         """Tell the readers of `recipient` after the commit."""
         self.touched[recipient] = self.touched.get(recipient, 0) | aspect
+
+    def count(self, what: str, which: str, by: int = 1) -> None:
+        """Count for people who look at the store from outside; it counts once this transaction has committed."""
+        key = (what, which)
+        self.tally[key] = self.tally.get(key, 0) + by
 
     def scope(self, scope: Scope, *, create: bool = False) -> int:
         """The row of a scope. Raises `UnknownTarget` if nothing was ever opened in it."""

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-from ...actors.edges.auth import TOKEN_FILE, load_or_create_token
+from ...actors.edges.token_file import TOKEN_FILE, load_or_create_token
 from ...storage.model.addresses import check_path
 from ...storage.model.errors import CallboardError, Rejected, Unavailable, UnknownTarget, error_named
 from ...storage.wire import parse_object

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 import attrs
 import trio
 
-from ...actors.edges.auth import TOKEN_FILE, load_or_create_token
+from ...actors.edges.token_file import TOKEN_FILE, load_or_create_token
 from ...actors.edges.listeners import tls_context
 from ...storage.model.errors import Rejected
 from ..demo import demonstration

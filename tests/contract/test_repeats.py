@@ -33,6 +33,7 @@ from callboard.storage.ops import (
     Op,
     OpenSession,
     PruneEvents,
+    PruneMessages,
     RecordStep,
     Renew,
     RequestApproval,
@@ -45,6 +46,7 @@ from callboard.storage.ops import (
 from callboard.storage.ops.deliveries import StepEvent
 from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
+from callboard.storage.ops.upkeep import Pruned
 
 if TYPE_CHECKING:
     from conftest import Kit
@@ -176,6 +178,14 @@ async def prune_events(kit: Kit) -> Case:
     return Case(PruneEvents(-1, 100), lambda: kit.post(session, "kept anyway"), lambda _: 0)
 
 
+async def prune_messages(kit: Kit) -> Case:
+    session = await kit.open()
+    await kit.turn(session)
+    nothing = Pruned(0, 0, more=False)
+    op = PruneMessages(kit.scope, -1, HOUR)
+    return Case(op, lambda: kit.post(session, "open, and so untouched"), lambda _: nothing)
+
+
 async def record_step(kit: Kit) -> Case:
     session, claimed = await held(kit)
     other = await kit.open()
@@ -251,6 +261,7 @@ CASES: dict[type[Op[Any]], Callable[[Kit], Awaitable[Case]]] = {
     HandBack: hand_back,
     OpenSession: opening,
     PruneEvents: prune_events,
+    PruneMessages: prune_messages,
     RecordStep: record_step,
     Renew: renew,
     RequestApproval: request_approval,

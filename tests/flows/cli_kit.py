@@ -147,13 +147,14 @@ async def running(
         try:
             yield command
         finally:
-            with suppress(ProcessLookupError):
-                process.kill()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 10):
+                with suppress(ProcessLookupError):
+                    process.kill()
                 await process.wait()
+                assert process.stdin is not None
+                await trio.aclose_forcefully(process.stdin)
+            # Nothing may await after this: a `Cancelled` would take the place of the failure that is on its way out.
             nursery.cancel_scope.cancel()
-            assert process.stdin is not None
-            await trio.aclose_forcefully(process.stdin)
 
 
 async def run(*arguments: str, folder: Path, stdin: str = "", **variables: str) -> Done:

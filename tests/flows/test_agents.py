@@ -46,7 +46,7 @@ class PlainDuck:
         return f"plain duck: {turn.text}, {threading.get_ident() != THREAD}"
 
 
-class Callable_:
+class Answering:
     async def __call__(self, turn: Turn) -> str:
         return f"callable: {turn.text}"
 
@@ -66,7 +66,7 @@ GOOD: dict[str, tuple[object, str]] = {
     "derived": (Derived(), "derived: hello"),
     "duck": (Duck(), "duck: hello"),
     "plain duck": (PlainDuck(), "plain duck: hello, True"),
-    "callable": (Callable_(), "callable: hello"),
+    "callable": (Answering(), "callable: hello"),
     "method": (Methods().reply, "method: hello"),
     "partial": (functools.partial(with_more, "partial", mark="?"), "partial: hello?"),
 }

@@ -49,15 +49,21 @@ class Worker(Agent):
     """A child that does what its task says."""
 
     def __init__(self) -> None:
-        self.go_on = trio.Event()
+        self.waiting: list[trio.CancelScope] = []
         self.headers: list[str] = []
+
+    def release(self) -> None:
+        """Let those go on that were told to wait."""
+        for waiting in self.waiting:
+            waiting.cancel()
 
     async def run(self, turn: Turn) -> str | None:
         self.headers += [str(message.header) for message in turn.attributed()]
         match turn.text.split():
             case ["wait"]:
-                while not (self.go_on.is_set() or turn.stop_requested):
-                    await trio.sleep(0.1)
+                with trio.CancelScope() as waiting:
+                    self.waiting.append(waiting)
+                    await turn.sleep(3_600)
                 return "waited"
             case ["fail"]:
                 raise ValueError("as told")
@@ -207,7 +213,7 @@ async def test_four_may_run_for_a_parent_and_sixteen_in_a_project(autojump_clock
         ]
         children = [session for session in await board.runtime.list_sessions() if session.parent]
         assert len(children) == 16
-        worker.go_on.set()
+        worker.release()
         for parent in parents[:4]:
             await board.until(parent, "turn.completed", 5)
         # Those that have ended count no more.
@@ -241,7 +247,7 @@ async def test_a_parent_that_is_gone_is_not_missed(autojump_clock: MockClock) ->
         parent = await board.open()
         child = await start(board, parent, task="wait", agent="worker")
         await board.runtime.desk.delete(board.scope, parent.id, board.ann)
-        worker.go_on.set()
+        worker.release()
         events = await board.until(await session_of(board, child), "turn.completed")
         assert events[-1].data["outcome"] == "answered"
         assert set(board.restarts().values()) == {0}

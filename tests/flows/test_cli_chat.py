@@ -7,7 +7,7 @@ import pty
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -200,17 +200,20 @@ async def terminal(folder: Path) -> AsyncIterator[Terminal]:
                 async for chunk in master:
                     chat.out.text += chunk.decode("utf-8", "replace").replace("\r\n", "\n")
                     chat.out.tell()
-            except trio.BrokenResourceError:
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # how Linux says that nobody has the other side any more
             chat.out.end()
 
         nursery.start_soon(pump)
-        yield chat
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        nursery.cancel_scope.cancel()
-    await master.aclose()
+        try:
+            yield chat
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 10):
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+                await trio.aclose_forcefully(master)
+            nursery.cancel_scope.cancel()
 
 
 async def test_on_a_terminal_everybody_is_seen_and_a_turn_can_be_stopped(tmp_path: Path) -> None:

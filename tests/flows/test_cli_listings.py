@@ -1,225 +1,240 @@
-"""The client commands, answered by a running server or by the store itself: the same questions, the same JSON, the same exit codes."""
+"""The client commands, answered by a running server or by the store itself: the same questions, the same JSON, the same exit codes.
+
+Without a server they run in this process, as nothing of them lasts; with one the server, and the command, are real processes.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
-from callboard.tests.flows.cli_kit import Done, Serving, run, serving
+import callboard
+from callboard.supervisors import cli
+from callboard.supervisors.demo import demonstration
+from callboard.supervisors.team import open_places
+from callboard.tests.flows.cli_kit import DEADLINE, Done, environment, run, serving
 
 MESSAGE_FIELDS = {"id", "message_id", "session", "status", "outcome", "turn_id", "stages", "attempts", "takeovers"}
+Local = Callable[..., Done]
 
 
-async def both(folder: Path, server: Serving, *commands: tuple[str, ...]) -> list[tuple[Any, Any]]:
-    """Each command's JSON while the server runs, and after it has stopped."""
-    online = [(await run(*command, "--json", folder=folder)).json for command in commands]
-    server.command.signal(signal.SIGTERM)
-    assert (await server.command.end()).code == 0
-    offline = [(await run(*command, "--json", folder=folder)).json for command in commands]
-    return list(zip(online, offline, strict=True))
+@pytest.fixture
+def seeded(tmp_path: Path) -> Path:
+    """A folder whose store has the team's sessions and one answered message, `m-1`."""
+
+    async def seed() -> None:
+        team = demonstration()
+        async with callboard.open_runtime(f"sqlite:///{tmp_path}/callboard.db", agents=team.agents) as runtime:
+            await open_places(runtime, team)
+            await runtime.send("/", "echo hello", message_id="m-1")
+            await runtime.wait("m-1")
+
+    trio.run(seed)
+    return tmp_path
 
 
-@pytest.mark.spec("RT-17")
-async def test_the_answers_are_the_same_with_a_server_and_without(tmp_path: Path) -> None:
-    async with serving(tmp_path) as server:
-        message = await server.post("/", "echo hello")
-        await server.until("/", lambda kind, _: kind == "turn.completed")
-        session = await server.session("/")
-        pairs = await both(
-            tmp_path,
-            server,
-            ("sessions", "list"),
-            ("sessions", "list", "--path", "/ops/deploy"),
-            ("sessions", "list", "--status", "active"),
-            ("sessions", "list", "--limit", "2"),
-            ("sessions", "read", "/"),
-            ("sessions", "read", session, "--after", "1"),
-            ("inbox", "list"),
-            ("inbox", "list", "--target", "/", "--status", "delivered", "--limit", "1"),
-            ("inbox", "list", "--status", "failed"),
-            ("inbox", "list", "--before", "2001-01-01T00:00:00Z"),
-            ("inbox", "show", message),
-        )
-    for online, offline in pairs:
-        assert online == offline
-    everything, deploy, active, two, transcript, later, inbox, _, failed, old, shown = (online for online, _ in pairs)
-    assert {item["path"] for item in everything["sessions"]} == {"/", "/ops/deploy", "/research/pricing"}
-    assert set(everything) == {"sessions", "has_more", "next"}
-    assert [item["agent"] for item in deploy["sessions"]] == ["deploy"]
-    assert active["sessions"] == []
-    assert (len(two["sessions"]), two["has_more"]) == (2, True)
-    assert [entry["content"] for entry in transcript["entries"]] == ["echo hello", "hello"]
-    assert [entry["seq"] for entry in later["entries"]] == [2]
-    assert [item["message_id"] for item in inbox["messages"]] == [message]
-    assert inbox["messages"][0]["content"] == "echo hello"
-    assert failed["messages"] == old["messages"] == []
-    assert set(shown) >= MESSAGE_FIELDS | {"history"}
-    assert list(shown["stages"]) == ["accepted", "leased", "surfaced", "committed"]
+@pytest.fixture
+def local(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Local:
+    """Runs a command in this process."""
+    for name in [name for name in os.environ if name.startswith("CALLBOARD_")]:
+        monkeypatch.delenv(name)
+
+    def run_here(*arguments: str, folder: Path) -> Done:
+        monkeypatch.chdir(folder)
+        return Done(cli.run(arguments), *capsys.readouterr())
+
+    return run_here
 
 
-async def test_a_listing_goes_on_at_its_cursor(tmp_path: Path) -> None:
-    async with serving(tmp_path):
-        seen: list[str] = []
-        cursor: tuple[str, ...] = ()
-        while True:
-            answer = (await run("sessions", "list", "--limit", "1", "--json", *cursor, folder=tmp_path)).json
-            seen += [item["path"] for item in answer["sessions"]]
-            if not answer["has_more"]:
-                break
-            cursor = ("--cursor", answer["next"])
-        assert sorted(seen) == ["/", "/ops/deploy", "/research/pricing"]
-        told = await run("sessions", "list", "--limit", "1", folder=tmp_path)
-        assert "there are more: --cursor " in told.err
+@pytest.mark.spec("RT-17", "INB-12")
+async def test_the_answers_are_the_same_with_a_server_and_without(seeded: Path, local: Local) -> None:
+    commands = {
+        "all": ("sessions", "list"),
+        "path": ("sessions", "list", "--path", "/ops/deploy"),
+        "active": ("sessions", "list", "--status", "active"),
+        "two": ("sessions", "list", "--limit", "2"),
+        "read": ("sessions", "read", "/"),
+        "later": ("sessions", "read", "/", "--after", "1"),
+        "inbox": ("inbox", "list"),
+        "some": ("inbox", "list", "--target", "/", "--status", "delivered", "--limit", "1"),
+        "failed": ("inbox", "list", "--status", "failed"),
+        "old": ("inbox", "list", "--before", "2001-01-01T00:00:00Z"),
+        "show": ("inbox", "show", "m-1"),
+    }
+    online: dict[str, Done] = {}
+    async with serving(seeded), trio.open_nursery() as nursery:
+
+        async def ask(name: str) -> None:
+            online[name] = await run(*commands[name], "--json", folder=seeded)
+
+        for name in commands:
+            nursery.start_soon(ask, name)
+    for name, command in commands.items():
+        offline = await trio.to_thread.run_sync(lambda command=command: local(*command, "--json", folder=seeded))
+        assert online[name].json == offline.json, name
+        assert offline.err == ""
+    got = {name: done.json for name, done in online.items()}
+    assert {item["path"] for item in got["all"]["sessions"]} == {"/", "/ops/deploy", "/research/pricing"}
+    assert set(got["all"]) == {"sessions", "has_more", "next"}
+    assert [item["agent"] for item in got["path"]["sessions"]] == ["deploy"]
+    assert got["active"]["sessions"] == []
+    assert (len(got["two"]["sessions"]), got["two"]["has_more"]) == (2, True)
+    assert [entry["content"] for entry in got["read"]["entries"]] == ["echo hello", "hello"]
+    assert [entry["seq"] for entry in got["later"]["entries"]] == [2]
+    assert [(item["message_id"], item["content"]) for item in got["inbox"]["messages"]] == [("m-1", "echo hello")]
+    assert got["some"] == got["inbox"]
+    assert got["failed"]["messages"] == got["old"]["messages"] == []
+    assert set(got["show"]) >= MESSAGE_FIELDS | {"history"}
+    assert list(got["show"]["stages"]) == ["accepted", "leased", "surfaced", "committed"]
 
 
-@pytest.mark.spec("INB-1", "RT-9")
-async def test_what_is_sent_without_a_server_waits_for_the_next_one(tmp_path: Path) -> None:
-    async with serving(tmp_path):
-        pass
-    done = await run("sessions", "send", "/", "echo later", "--message-id", "m-1", "--json", folder=tmp_path)
-    assert done.json == {"message_id": "m-1", "created": True, "status": "pending", "seq": 1}
-    assert "it waits for the next `callboard serve`" in done.err
-    again = await run("sessions", "send", "/", "echo later", "--message-id", "m-1", "--json", folder=tmp_path)
-    assert again.json == {"message_id": "m-1", "created": False, "status": "pending", "seq": 1}
-    other = await run("sessions", "send", "/", "echo other", "--message-id", "m-1", folder=tmp_path)
-    assert (other.code, "this message id was used" in other.refusal) == (1, True)
-    async with serving(tmp_path) as server:
-        await server.until("/", lambda kind, data: kind == "turn.completed" and data["message_id"] == "m-1")
-        assert [entry["content"] for entry in await server.transcript("/")] == ["echo later", "later"]
+def test_a_listing_goes_on_at_its_cursor(seeded: Path, local: Local) -> None:
+    seen: list[str] = []
+    cursor: tuple[str, ...] = ()
+    while True:
+        answer = local("sessions", "list", "--limit", "1", "--json", *cursor, folder=seeded).json
+        seen += [item["path"] for item in answer["sessions"]]
+        if not answer["has_more"]:
+            break
+        cursor = ("--cursor", answer["next"])
+    assert sorted(seen) == ["/", "/ops/deploy", "/research/pricing"]
+    assert "there are more: --cursor " in local("sessions", "list", "--limit", "1", folder=seeded).err
 
 
-async def test_sending_to_a_server(tmp_path: Path) -> None:
-    async with serving(tmp_path) as server:
-        done = await run("sessions", "send", "/ops/deploy", "-", folder=tmp_path, stdin="echo from a pipe")
-        assert (done.code, done.err) == (0, "")
-        assert done.out.startswith("accepted as msg_")
-        await server.until("/ops/deploy", lambda kind, data: data.get("content") == "from a pipe")
+@pytest.mark.spec("INB-1")
+async def test_what_is_sent_without_a_server_waits_for_the_next_one(seeded: Path) -> None:
+    send = ("sessions", "send", "/", "echo later", "--message-id", "m-2", "--json")
+    done = await run(*send, folder=seeded)
+    assert done.json == {"message_id": "m-2", "created": True, "status": "pending", "seq": 3}
+    assert done.err == "no server runs here: it waits for the next `callboard serve`\n"
+    assert (await run(*send, folder=seeded)).json == {**done.json, "created": False}
+    async with serving(seeded) as server:
+        await server.until("/", lambda kind, data: kind == "turn.completed" and data["message_id"] == "m-2")
+        assert [entry["content"] for entry in await server.transcript("/")][2:] == ["echo later", "later"]
+        online = await run("sessions", "send", "/ops/deploy", "-", folder=seeded, stdin="echo from a pipe")
+        assert (online.code, online.err) == (0, "")
+        assert online.out.startswith("accepted as msg_")
+        await server.until("/ops/deploy", lambda _, data: data.get("content") == "from a pipe")
 
 
-async def test_stopping_a_turn(tmp_path: Path) -> None:
-    async with serving(tmp_path) as server:
-        assert "runs no turn" in (await run("sessions", "stop", "/", folder=tmp_path)).refusal
+async def test_stopping_a_turn(seeded: Path) -> None:
+    async with serving(seeded) as server:
+        assert "runs no turn" in (await run("sessions", "stop", "/", folder=seeded)).refusal
         await server.post("/", "sleep 1000")
-        await server.until("/", lambda kind, _: kind == "attempt.claimed")
+        await server.until("/", lambda _, data: data.get("content") == "sleep 1000")
+        await server.until("/", lambda kind, data: kind == "attempt.claimed" and data["message_id"] != "m-1")
         waiting = await server.post("/", "echo behind it")
-        done = await run("sessions", "stop", "/", "--drop-queued", "--json", folder=tmp_path)
+        done = await run("sessions", "stop", "/", "--drop-queued", "--json", folder=seeded)
         assert done.json == {"status": "stopping"}
         await server.until("/", lambda kind, _: kind == "turn.stopped")
-        shown = (await run("inbox", "show", waiting, "--json", folder=tmp_path)).json
+        shown = (await run("inbox", "show", waiting, "--json", folder=seeded)).json
         assert (shown["status"], shown["reason"]) == ("failed", "dropped")
-    done = await run("sessions", "stop", "/", folder=tmp_path)
-    assert (done.code, "runs no turn" in done.refusal) == (1, True)
 
 
 @pytest.mark.spec("INB-12")
-async def test_the_inbox_is_looked_after_with_and_without_a_server(tmp_path: Path) -> None:
-    async with serving(tmp_path) as server:
-        await server.post("/", "sleep 1000")
-        await server.until("/", lambda kind, _: kind == "attempt.claimed")
+async def test_the_inbox_of_a_server_is_looked_after(seeded: Path) -> None:
+    async with serving(seeded) as server:
+        running = await server.post("/", "sleep 1000")
+        await server.until("/", lambda kind, data: kind == "attempt.claimed" and data["message_id"] == running)
         waiting = await server.post("/", "echo one")
-        cancelled = await run("inbox", "cancel", waiting, folder=tmp_path)
-        assert (cancelled.code, cancelled.out) == (0, f"{waiting}: failed (cancelled)\n")
-        running = (await run("inbox", "list", "--status", "processing", "--json", folder=tmp_path)).json["messages"]
-        assert "processing" in (await run("inbox", "cancel", running[0]["id"], folder=tmp_path)).refusal
-        requeued = (await run("inbox", "requeue", waiting, "--json", folder=tmp_path)).json
+        assert (await run("inbox", "cancel", waiting, folder=seeded)).out == f"{waiting}: failed (cancelled)\n"
+        assert "stop that turn instead" in (await run("inbox", "cancel", running, folder=seeded)).refusal
+        requeued = (await run("inbox", "requeue", waiting, "--json", folder=seeded)).json
         assert (requeued["created"], requeued["status"]) == (True, "pending")
-        (tmp_path / "callboard.toml").write_text("stop_grace_seconds = 1\n")
-    # The sleeper was given back by the stop and waits before the requeued one.
-    print((await run("inbox", "list", folder=tmp_path)))
-    pending = (await run("inbox", "list", "--status", "pending", "--json", folder=tmp_path)).json["messages"]
-    assert [message["content"] for message in pending] == ["echo one", "sleep 1000"]
-    assert pending[0]["requeued_from"].startswith("msg_")
-    assert (await run("inbox", "cancel", pending[1]["id"], "--json", folder=tmp_path)).json["reason"] == "cancelled"
-    text = (await run("inbox", "show", pending[1]["id"], folder=tmp_path)).out
-    for part in ("failed (cancelled)", "accepted ", "leased ", "attempt 1 "):
-        assert part in text
-    async with serving(tmp_path) as server:
-        await server.until("/", lambda kind, data: kind == "turn.completed" and data.get("content") == "one")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("sessions", "read", "/nowhere"), "no session has this path"),
-        (("sessions", "read", "ses_nowhere"), "there is no such session here"),
-        (("sessions", "send", "ses_nowhere", "x"), "there is no such session here"),
-        (("sessions", "send", "/", ""), "content: must not be empty"),
-        (("sessions", "send", "/", "x", "--message-id", "a b"), "message_id: "),
-        (("sessions", "list", "--path", "nowhere"), "path: must start with /"),
-        (("sessions", "list", "--cursor", "?"), "cursor: is not a cursor of this listing"),
-        (("inbox", "show", "nothing"), "there is no such message here"),
-        (("inbox", "requeue", "nothing"), "there is no such message here"),
-        (("inbox", "list", "--before", "yesterday"), "before: must be a time"),
-    ],
-)
-async def test_a_refusal_is_one_line_and_the_same_from_both(
-    tmp_path_factory: pytest.TempPathFactory, arguments: tuple[str, ...], words: str
-) -> None:
-    # One folder for all of these: what is refused changes nothing.
-    folder = tmp_path_factory.getbasetemp() / "refusals"
-    if not folder.exists():
-        folder.mkdir()
-        async with serving(folder):
-            pass
-    done = await run(*arguments, folder=folder)
+@pytest.mark.spec("INB-12")
+def test_the_inbox_of_a_store_is_looked_after(seeded: Path, local: Local) -> None:
+    again = local("inbox", "requeue", "m-1", "--json", folder=seeded).json
+    (pending,) = local("inbox", "list", "--status", "pending", "--json", folder=seeded).json["messages"]
+    assert (pending["message_id"], pending["content"]) == (again["message_id"], "echo hello")
+    assert pending["requeued_from"].startswith("msg_")
+    cancelled = local("inbox", "cancel", pending["id"], "--json", folder=seeded).json
+    assert (cancelled["status"], cancelled["reason"]) == ("failed", "cancelled")
+    text = local("inbox", "show", pending["id"], folder=seeded).out
+    assert text.startswith(f"{pending['message_id']} ")
+    assert "failed (cancelled)" in text
+    text = local("inbox", "show", "m-1", folder=seeded).out
+    for stage in ("accepted ", "leased ", "surfaced ", "committed "):
+        assert f"  {stage}" in text
+    assert "runs no turn" in local("sessions", "stop", "/", folder=seeded).refusal
+
+
+REFUSALS = [
+    (("sessions", "read", "/nowhere"), "no session has this path"),
+    (("sessions", "read", "ses_nowhere"), "there is no such session here"),
+    (("sessions", "send", "ses_nowhere", "x"), "there is no such session here"),
+    (("sessions", "send", "/", ""), "content: must not be empty"),
+    (("sessions", "send", "/", "x", "--message-id", "a b"), "message_id: "),
+    (("sessions", "send", "/", "echo other", "--message-id", "m-1"), "this message id was used"),
+    (("sessions", "list", "--path", "nowhere"), "path: must start with /"),
+    (("sessions", "list", "--cursor", "?"), "cursor: is not a cursor of this listing"),
+    (("inbox", "show", "a/../b"), "there is no such message here"),
+    (("inbox", "requeue", "nothing"), "there is no such message here"),
+    (("inbox", "list", "--before", "yesterday"), "before: must be a time"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), REFUSALS)
+def test_a_refusal_is_one_line_and_exit_1(seeded: Path, local: Local, arguments: tuple[str, ...], words: str) -> None:
+    done = local(*arguments, folder=seeded)
     assert (done.code, words in done.refusal) == (1, True), done
 
 
-async def test_a_server_refuses_in_the_same_words(tmp_path: Path) -> None:
-    async with serving(tmp_path):
-        for arguments, words in (
-            (("sessions", "read", "ses_nowhere"), "there is no such session here"),
-            (("sessions", "send", "/", ""), "content: must not be empty"),
-            (("inbox", "show", "a/../b"), "there is no such message here"),
-            (("inbox", "list", "--before", "yesterday"), "before: must be a time"),
-        ):
-            done = await run(*arguments, folder=tmp_path)
+async def test_a_server_refuses_in_the_same_words(seeded: Path) -> None:
+    async with serving(seeded), trio.open_nursery() as nursery:
+
+        async def ask(arguments: tuple[str, ...], words: str) -> None:
+            done = await run(*arguments, folder=seeded)
             assert (done.code, words in done.refusal) == (1, True), done
 
+        for arguments, words in REFUSALS:
+            nursery.start_soon(ask, arguments, words)
 
-async def test_without_a_server_and_without_a_store_nothing_is_made(tmp_path: Path) -> None:
-    for arguments in (("sessions", "list"), ("sessions", "send", "/", "x"), ("inbox", "list")):
-        done = await run(*arguments, folder=tmp_path)
-        assert (done.code, "no server runs for" in done.refusal) == (1, True)
+
+@pytest.mark.parametrize(
+    "arguments", [("sessions", "list"), ("sessions", "send", "/", "x"), ("inbox", "list"), ("chat",)]
+)
+def test_without_a_server_and_without_a_store_nothing_is_made(
+    tmp_path: Path, local: Local, arguments: tuple[str, ...]
+) -> None:
+    done = local(*arguments, folder=tmp_path)
+    assert (done.code, "no server runs for" in done.refusal) == (1, True)
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_another_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
-    async with serving(tmp_path, "--data", "there"):
-        assert (await run("sessions", "list", "--json", "--data", "../there", folder=tmp_path / "here")).json[
-            "sessions"
-        ]
-        assert (await run("sessions", "list", folder=tmp_path / "here")).code == 1
-        done = await run("sessions", "list", "--json", folder=tmp_path / "here", CALLBOARD_DATA=str(tmp_path / "there"))
+async def test_another_folder_is_named(seeded: Path) -> None:
+    here = seeded / "here"
+    here.mkdir()
+    async with serving(seeded):
+        assert (await run("sessions", "list", "--json", "--data", "..", folder=here)).json["sessions"]
+        assert (await run("sessions", "list", folder=here)).code == 1
+        done = await run("sessions", "list", "--json", folder=here, CALLBOARD_DATA=str(seeded))
         assert done.json["sessions"]
 
 
-async def test_what_a_killed_server_left_is_recognised(tmp_path: Path) -> None:
-    async with serving(tmp_path) as server:
-        await server.post("/", "hang 1000")
-        await server.until("/", lambda kind, _: kind == "attempt.claimed")
+async def test_what_a_killed_server_left_is_recognised(seeded: Path, local: Local) -> None:
+    async with serving(seeded) as server:
         server.command.signal(signal.SIGKILL)
         await server.command.process.wait()
-    assert (tmp_path / "server.json").exists()
-    assert len((await run("sessions", "list", "--json", folder=tmp_path)).json["sessions"]) == 3
-    # The same if its process id was given to somebody else, or to nobody; or if the file is no more than a piece of it.
-    stale = json.loads((tmp_path / "server.json").read_text())
-    for content in (json.dumps(stale | {"pid": os.getpid()}), json.dumps(stale)[:20], "[]", ""):
-        (tmp_path / "server.json").write_text(content)
-        assert len((await run("sessions", "list", "--json", folder=tmp_path)).json["sessions"]) == 3
+    stale = json.loads((seeded / "server.json").read_text())
+    # The same if its process id was given to somebody else; or if the file is no more than a piece of it.
+    for content in (json.dumps(stale), json.dumps(stale | {"pid": os.getpid()}), json.dumps(stale)[:20], "[]", ""):
+        (seeded / "server.json").write_text(content)
+        done = await trio.to_thread.run_sync(lambda: local("sessions", "list", "--json", folder=seeded))
+        assert len(done.json["sessions"]) == 3
 
 
-async def test_the_token_goes_only_to_a_server_that_answers(tmp_path: Path) -> None:
+async def test_the_token_goes_only_to_a_server_that_answers(seeded: Path) -> None:
     """At the address of a killed server there may be another program: it must not be told the token."""
-    async with serving(tmp_path):
-        pass
     heard: list[bytes] = []
 
     async def somebody(stream: trio.SocketStream) -> None:
@@ -229,63 +244,56 @@ async def test_the_token_goes_only_to_a_server_that_answers(tmp_path: Path) -> N
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(trio.serve_tcp, somebody, 0)
         url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
-        (tmp_path / "server.json").write_text(json.dumps({"url": url, "pid": os.getpid()}))
-        done = await run("sessions", "list", folder=tmp_path)
+        (seeded / "server.json").write_text(json.dumps({"url": url, "pid": os.getpid()}))
+        done = await run("sessions", "list", folder=seeded)
         nursery.cancel_scope.cancel()
     assert (done.code, "does not answer" in done.refusal) == (1, True)
     assert heard
     assert b"uthorization" not in b"".join(heard)
 
 
-async def test_a_store_in_use_by_no_server_of_this_folder_names_its_owner(tmp_path: Path) -> None:
-    async with serving(tmp_path) as server:
-        (tmp_path / "server.json").unlink()
-        done = await run("sessions", "list", folder=tmp_path)
-        assert (done.code, f"pid {server.pid}" in done.refusal) == (1, True)
+@pytest.mark.spec("RT-17")
+async def test_a_store_in_use_by_no_server_of_this_folder_names_its_owner(seeded: Path) -> None:
+    async with serving(seeded) as server:
+        (seeded / "server.json").unlink()
+        for command in (("sessions", "list"), ("migrate",)):
+            done = await run(*command, folder=seeded)
+            assert (done.code, f"pid {server.pid}" in done.refusal) == (1, True)
 
 
-async def test_for_people_there_are_tables_and_lines(tmp_path: Path) -> None:
-    async with serving(tmp_path) as server:
-        await server.post("/", "echo \x1b[31mred\x1b[0m\nand blue")
-        await server.until("/", lambda kind, _: kind == "turn.completed")
-        listed = await run("sessions", "list", folder=tmp_path)
-        assert listed.out.splitlines()[0].split() == ["PATH", "AGENT", "KIND", "STATUS", "UPDATED", "ID", "TITLE"]
-        assert len(listed.out.splitlines()) == 4
-        read = await run("sessions", "read", "/", folder=tmp_path)
-        assert read.out.splitlines()[-2:] == ["2 front-desk (assistant): \ufffd[31mred\ufffd[0m", "and blue"]
-        inbox = await run("inbox", "list", folder=tmp_path)
-        assert inbox.out.splitlines()[1].endswith("echo \ufffd[31mred\ufffd[0m and blue")
-        assert "\x1b" not in read.out + inbox.out
+def test_for_people_there_are_tables_and_lines(seeded: Path, local: Local) -> None:
+    local("sessions", "send", "/ops/deploy", "a \x1b[31mred\x1b[0m\nand blue", "--message-id", "m-2", folder=seeded)
+    listed = local("sessions", "list", folder=seeded).out.splitlines()
+    assert listed[0].split() == ["PATH", "AGENT", "KIND", "STATUS", "UPDATED", "ID", "TITLE"]
+    assert len(listed) == 4
+    read = local("sessions", "read", "/ops/deploy", folder=seeded)
+    assert read.out == "1 operator [pending]: a \ufffd[31mred\ufffd[0m\nand blue\n"
+    assert (
+        local("sessions", "read", "/", folder=seeded).out == "1 operator: echo hello\n2 front-desk (assistant): hello\n"
+    )
+    inbox = local("inbox", "list", folder=seeded)
+    assert inbox.out.splitlines()[1].endswith("a \ufffd[31mred\ufffd[0m and blue")
+    assert "\x1b" not in read.out + inbox.out
 
 
-async def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
-    async with serving(tmp_path):
-        command = "callboard sessions list"
-        shell = f'"$PYTHON" -m {command} --json | head -c 1'
-        result = await trio.run_process(
-            ["bash", "-c", f"set -o pipefail; {shell}; true"],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHON": os.environ.get("PYTHON", "python3")},
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-        )
-        assert b"Traceback" not in result.stderr
+def test_a_reader_that_has_seen_enough_is_no_error(seeded: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "callboard", "sessions", "list"]
+    done = subprocess.run(
+        command, cwd=seeded, env=environment(), stdout=writer, stderr=subprocess.PIPE, timeout=DEADLINE, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 @pytest.mark.spec("OPS-5")
-async def test_migrate_makes_a_store_and_then_has_nothing_to_do(tmp_path: Path) -> None:
-    first = await run("migrate", folder=tmp_path)
+def test_migrate_makes_a_store_and_then_has_nothing_to_do(tmp_path: Path, local: Local) -> None:
+    first = local("migrate", folder=tmp_path)
     assert (first.code, "made with 0001_initial" in first.out) == (0, True)
-    assert (await run("migrate", folder=tmp_path)).out == f"{tmp_path}/callboard.db: nothing to do\n"
-    done = await run("migrate", "--json", folder=tmp_path)
+    assert local("migrate", folder=tmp_path).out == f"{tmp_path}/callboard.db: nothing to do\n"
+    done = local("migrate", "--json", folder=tmp_path)
     assert done.json == {"store": f"sqlite:///{tmp_path}/callboard.db", "migrated": []}
-    done = await run("migrate", "--json", "--store", "sqlite:///other.db", folder=tmp_path)
+    done = local("migrate", "--json", "--store", "sqlite:///other.db", folder=tmp_path)
     assert done.json["migrated"][0] == "0001_initial"
-    assert (await run("migrate", "--store", "sqlite:///:memory:", folder=tmp_path)).code == 1
-    async with serving(tmp_path) as server:
-        assert f"pid {server.pid}" in (await run("migrate", folder=tmp_path)).refusal
-
-
-def test_a_done_command_shows_itself() -> None:
-    assert "code=1" in repr(Done(1, "", "x"))
+    assert local("migrate", "--store", "sqlite:///:memory:", folder=tmp_path).code == 1

@@ -128,7 +128,7 @@ async def test_an_agent_that_blocks_the_loop_is_named_and_can_be_ended(tmp_path:
         await server.post("/block", "work")
         text = await server.command.err.until("the loop is blocked by")
         assert f"session:{session}" in text
-        assert "stubborn.py, line 12" in text
+        assert "stubborn.py, line 1" in text
         server.command.signal(signal.SIGTERM)
         # The first one can't be acted upon, and nothing says that it came; signals of one kind may be merged into one.
         while server.command.process.returncode is None:

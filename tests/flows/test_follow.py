@@ -262,8 +262,8 @@ async def test_another_sessions_cursor_shows_nothing_of_that_session(board: Boar
 async def test_what_may_not_be_seen_cannot_be_followed(board: Board, autojump_clock: MockClock) -> None:
     elsewhere = Scope("default", "other")
     hidden = (await board.runtime.desk.open(elsewhere, "agent")).session
-    for id in (hidden.id, "ses_" + "0" * 32, "/nowhere", ""):
-        async with board.runtime.follow(id) as feed:
+    for name in (hidden.id, "ses_" + "0" * 32, "/nowhere", ""):
+        async with board.runtime.follow(name) as feed:
             with pytest.raises(UnknownTarget):
                 await anext(feed)
     session = await board.open()
@@ -274,8 +274,8 @@ async def test_what_may_not_be_seen_cannot_be_followed(board: Board, autojump_cl
 async def test_the_feed_of_a_turn_is_that_of_its_session(board: Board, autojump_clock: MockClock) -> None:
     session = await board.open()
     view = await board.ask(session)
-    async with board.runtime.desk.follow_turn(board.scope, view.turn_id) as (feed, id):
-        assert id == session.id
+    async with board.runtime.desk.follow_turn(board.scope, view.turn_id) as (feed, found):
+        assert found == session.id
         assert [event.kind for event in await take(feed, 4)] == await board.kinds(session)
 
 

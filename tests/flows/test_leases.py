@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from callboard import LeaseLost, Tuning, Turn, tool
 from callboard.storage.commit import Applied
-from callboard.storage.model.errors import StoreFull
+from callboard.storage.model.errors import OutcomeUnknown, StoreFull
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Outcome, Status
 from callboard.storage.ops import Claim, CommitTurn, Enqueue, Op, Renew, VoidLeases
@@ -320,7 +320,7 @@ async def test_a_store_that_was_down_for_long_costs_the_next_turn_nothing(
 
 
 @pytest.mark.spec("RT-7")
-async def test_a_commit_of_unknown_outcome_writes_nothing_more_and_its_marker_decides(
+async def test_a_commit_of_unknown_outcome_that_lands_late_is_not_repeated(
     board: Board, autojump_clock: MockClock
 ) -> None:
     session = await board.open()
@@ -328,13 +328,35 @@ async def test_a_commit_of_unknown_outcome_writes_nothing_more_and_its_marker_de
     receipt = await board.post(session)
     await board.gate.waiting.wait()
     await trio.sleep(15)
-    assert board.runtime.dispatcher.live == {}
     board.gate.open()
     view = await board.final(receipt)
     assert (view.outcome, view.attempt, view.takeovers) == (Outcome.ANSWERED, 1, 0)
     await trio.sleep(120)
+    assert board.runtime.dispatcher.live == {}
     assert board.runs(session) == 1
     assert await board.texts(session) == ["echo hello"]
+    events = (await board.runtime.store.reads.events(board.scope, session.id)).events
+    assert "turn.reconciling" not in [event.kind for event in events]
+
+
+@pytest.mark.spec("EVT-6", "INB-8")
+async def test_an_unknown_outcome_is_read_back_and_told_before_the_end_is_sent_again(
+    board: Board, autojump_clock: MockClock
+) -> None:
+    session = await board.open()
+    board.gate.refusal = OutcomeUnknown("the connection broke in the commit")
+    board.gate.broken = (CommitTurn,)
+    receipt = await board.post(session)
+    await board.until(session, "turn.reconciling")
+    assert (await board.message(receipt)).status is Status.PROCESSING
+    await trio.sleep(5)
+    board.gate.broken = ()
+    view = await board.final(receipt)
+    assert (view.outcome, view.attempt, view.takeovers) == (Outcome.ANSWERED, 1, 0)
+    assert board.runs(session) == 1
+    kinds = [event.kind for event in (await board.runtime.store.reads.events(board.scope, session.id)).events]
+    assert kinds.count("turn.reconciling") == 1
+    assert kinds[-1] == "turn.completed"
 
 
 @pytest.mark.spec("INB-7", "INB-8")

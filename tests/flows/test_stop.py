@@ -260,7 +260,9 @@ async def test_a_stop_that_comes_while_the_attempt_fails_still_holds(board: Boar
 def waiting(begun: trio.Event, *, deaf: bool = False) -> Body[None]:
     async def run(turn: Turn) -> None:
         begun.set()
-        await (trio.sleep_forever() if deaf else turn.sleep(3_600))
+        if deaf:
+            await trio.sleep_forever()
+        await turn.sleep(3_600)
 
     return run
 

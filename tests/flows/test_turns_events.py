@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -80,7 +81,7 @@ async def test_a_turn_from_its_message_to_its_answer(board: Board, autojump_cloc
     assert [event.id for event in events] == list(range(1, 11))
     assert {event.turn for event in events[1:]} == {f"turn_{receipt.id.removeprefix('msg_')}"}
     assert events[0].turn is None
-    assert all(earlier.at <= later.at for earlier, later in zip(events, events[1:], strict=False))
+    assert all(earlier.at <= later.at for earlier, later in pairwise(events))
     view = await board.message(receipt)
     assert (view.turn_id, view.message_id, view.attempt) == (events[1].turn, "m-1", 1)
 
@@ -231,10 +232,19 @@ async def test_a_notice_is_created_like_any_message(board: Board, autojump_clock
 
 
 def test_the_vocabulary_is_that_of_the_specification() -> None:
-    assert {str(kind) for kind in EventKind} == set(
-        "message.created turn.started attempt.claimed model.request turn.token tool.call tool.result turn.waiting approval.required "
-        "attempt.relinquished turn.handoff turn.completed turn.failed turn.stopped turn.reconciling".split()
-    )
+    assert {str(kind) for kind in EventKind} == {
+        *(
+            "message.created",
+            "turn.started",
+            "attempt.claimed",
+            "model.request",
+            "turn.token",
+            "tool.call",
+            "tool.result",
+        ),
+        *("turn.waiting", "approval.required", "attempt.relinquished", "turn.handoff", "turn.completed", "turn.failed"),
+        *("turn.stopped", "turn.reconciling"),
+    }
     assert {str(kind) for kind in TERMINAL} == {"turn.completed", "turn.failed", "turn.stopped"}
 
 

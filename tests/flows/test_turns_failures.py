@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import trio
@@ -43,7 +44,7 @@ async def test_a_failing_agent_is_tried_after_2_4_8_and_16_seconds_and_then_no_m
     board.plan(session, *[fail] * 9)
     mail = Sender(sender.id, "session", "asker")
     view = await board.ask(session, "do it", sender=mail, kind=Kind.AGENT_MESSAGE, message_id="m-1")
-    gaps = [later - earlier - 0.5 for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier - 0.5 for earlier, later in pairwise(times)]
     assert len(times) == 5
     for gap, least in zip(gaps, (2, 4, 8, 16), strict=True):
         assert least - 0.001 <= gap <= least * 1.25 + 0.001

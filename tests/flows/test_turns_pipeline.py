@@ -103,15 +103,15 @@ async def test_a_scope_sees_and_wakes_only_its_own(
     mine_too = await desk.send(board.scope, mine.id, "over here", board.ann, message_id="m-1")
     assert mine_too.created
     assert await board.texts(mine) in ([], ["echo over here"])
-    for scope, id in ((board.scope, theirs.id), (elsewhere, mine.id)):
+    for scope, name in ((board.scope, theirs.id), (elsewhere, mine.id)):
         with pytest.raises(UnknownTarget):
-            await desk.find(scope, id)
+            await desk.find(scope, name)
         with pytest.raises(UnknownTarget):
-            await desk.send(scope, id, "hello", board.ann)
+            await desk.send(scope, name, "hello", board.ann)
         with pytest.raises(UnknownTarget):
-            await desk.transcript(scope, id)
+            await desk.transcript(scope, name)
         with pytest.raises(UnknownTarget):
-            await desk.stop(scope, id)
+            await desk.stop(scope, name)
 
 
 @pytest.mark.spec("SES-10")

@@ -12,12 +12,11 @@ import trio
 from trio.testing import MockClock
 
 from callboard import RuntimeFailed, Turn
-from callboard.storage.model.addresses import SYSTEM, Sender
+from callboard.storage.model.addresses import SYSTEM, Scope, Sender
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Outcome, Reason, Status
 from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
-from callboard.storage.model.addresses import Scope
 from callboard.storage.store import open_store
 from callboard.supervisors.tree import ChildSpec, IntensityExceeded
 from callboard.tests.flows.turn_kit import running
@@ -65,7 +64,7 @@ async def test_a_row_that_cannot_be_decoded_is_a_failed_message(
     tmp_path: Path, autojump_clock: MockClock, statement: str, told: str
 ) -> None:
     file = tmp_path / "store.db"
-    (id,) = await fill(file, ("bad", Kind.MEMBER_MESSAGE), ("good", Kind.MEMBER_MESSAGE))
+    (session,) = await fill(file, ("bad", Kind.MEMBER_MESSAGE), ("good", Kind.MEMBER_MESSAGE))
     damage(file, (statement, ("bad",)))
     async with running(url=f"sqlite:///{file}") as board:
         bad = await board.runtime.desk.wait(SCOPE, "bad")
@@ -73,8 +72,10 @@ async def test_a_row_that_cannot_be_decoded_is_a_failed_message(
         assert (bad.status, bad.reason, bad.attempts) == (Status.FAILED, Reason.UNDECODABLE, 0)
         assert (bad.last_error or "").startswith(told)
         assert good.outcome is Outcome.ANSWERED
-        assert board.puppet.runs == {id: 1}
-        (failed,) = [e for e in (await board.runtime.store.reads.events(SCOPE, id)).events if e.kind == "turn.failed"]
+        assert board.puppet.runs == {session: 1}
+        (failed,) = [
+            e for e in (await board.runtime.store.reads.events(SCOPE, session)).events if e.kind == "turn.failed"
+        ]
         assert failed.data["reason"] == "undecodable"
 
 
@@ -114,7 +115,7 @@ async def test_an_agent_that_this_process_does_not_know_is_waited_for(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     file = tmp_path / "store.db"
-    (id,) = await fill(file, ("early", Kind.MEMBER_MESSAGE), agent="late")
+    (session,) = await fill(file, ("early", Kind.MEMBER_MESSAGE), agent="late")
     async with running(url=f"sqlite:///{file}") as board:
         assert (await board.ask(await board.open())).outcome is Outcome.ANSWERED
         await trio.sleep(12)
@@ -134,7 +135,7 @@ async def test_an_agent_that_this_process_does_not_know_is_waited_for(
         view = await board.runtime.desk.wait(SCOPE, "early")
         assert (view.outcome, view.attempt) == (Outcome.ANSWERED, 1)
         assert times[0] - start <= 5
-        assert [e.content for e in await board.runtime.read(id)] == ["early", "here I am"]
+        assert [e.content for e in await board.runtime.read(session)] == ["early", "here I am"]
 
 
 @pytest.mark.spec("RT-3")
@@ -152,16 +153,18 @@ async def test_a_root_that_gives_up_hands_its_turns_back_and_open_runtime_raises
         begun.set()
         await trio.sleep_forever()
 
-    with pytest.raises(RuntimeFailed, match="crasher") as caught:
+    async def doomed() -> None:
         async with running({"busy": busy}, url=url, extra=lambda _: [ChildSpec("crasher", crasher)]) as board:
-            session = await board.open("busy")
-            receipt = await board.post(session, message_id="m-1")
+            await board.post(await board.open("busy", "/busy"), message_id="m-1")
             await begun.wait()
             crash.set()
             await trio.sleep_forever()
+
+    with pytest.raises(RuntimeFailed, match="crasher") as caught:
+        await doomed()
     assert isinstance(caught.value.__cause__, IntensityExceeded)
     async with open_store(url, executor="inline") as store:
-        view = await store.reads.message(SCOPE, receipt.id)
+        view = await store.reads.message(SCOPE, "m-1")
         assert (view.status, view.attempts, view.takeovers, view.attempt) == (Status.PENDING, 0, 0, 1)
         assert await store.reads.counts(store.now()) == (1, 0)
 
@@ -169,9 +172,9 @@ async def test_a_root_that_gives_up_hands_its_turns_back_and_open_runtime_raises
         return f"attempt {turn.attempt}"
 
     async with running({"busy": well}, url=url) as board:
-        view = await board.final(receipt)
+        view = await board.runtime.desk.wait(SCOPE, "m-1")
         assert (view.outcome, view.attempts, view.takeovers) == (Outcome.ANSWERED, 0, 0)
-        assert await board.texts(session) == ["attempt 2"]
+        assert [entry.content for entry in await board.runtime.read("/busy")] == ["hello", "attempt 2"]
 
 
 @pytest.mark.spec("RT-3")
@@ -185,27 +188,28 @@ async def test_a_store_that_keeps_failing_ends_the_runtime_and_loses_nothing(
         begun.set()
         await trio.sleep_forever()
 
-    with pytest.raises(RuntimeFailed, match="store"):
+    async def broken(ops: object) -> Any:
+        raise RuntimeError("the database has gone mad")
+
+    async def doomed() -> None:
         async with running({"busy": busy}, url=url) as board:
-            session = await board.open("busy")
-            receipt = await board.post(session)
+            await board.post(await board.open("busy", "/busy"), message_id="m-1")
             await begun.wait()
-
-            async def broken(ops: object) -> Any:
-                raise RuntimeError("the database has gone mad")
-
             board.gate.apply = broken  # type: ignore[method-assign]
             await trio.sleep_forever()
+
+    with pytest.raises(RuntimeFailed, match="store"):
+        await doomed()
 
     async def well(turn: Turn) -> str:
         return "recovered"
 
     async with running({"busy": well}, url=url) as board:
         start = trio.current_time()
-        view = await board.final(receipt)
+        view = await board.runtime.desk.wait(SCOPE, "m-1")
         assert (view.outcome, view.attempts, view.takeovers) == (Outcome.ANSWERED, 0, 1)
         assert trio.current_time() - start < 1
-        assert await board.texts(session) == ["recovered"]
+        assert [entry.content for entry in await board.runtime.read("/busy")] == ["hello", "recovered"]
 
 
 @pytest.mark.spec("RT-3")

@@ -204,11 +204,10 @@ async def test_an_error_of_the_program_comes_out_as_it_is(house: House, autojump
         house.begun.set()
         await trio.sleep_forever()
 
+    async def failing(runtime: Runtime, session: str) -> None:
+        raise ZeroDivisionError
+
     with pytest.raises(ZeroDivisionError):
-        async with house.open(deaf) as runtime:
-            await runtime.open_session(path="/", agent="agent")
-            await runtime.send("/", "do it", message_id="m-1")
-            await house.begun.wait()
-            _ = 1 / 0
+        await house.closed_over(deaf, failing)
     assert await house.history() == [(1, "handed_back", "shutdown")]
     assert await house.answered() == ["attempt 2"]

@@ -17,17 +17,17 @@ from callboard.storage.model.states import Outcome, Reason, Status
 from callboard.tests.flows.turn_kit import Board, running
 
 
-async def nested(board: Board, id: str, message: str) -> Any:
+async def nested(board: Board, session: str, message: str) -> Any:
     """The same from a task that the turn has started."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(board.runtime.wait, message)
 
 
 WAYS: dict[str, Callable[[Board, str, str], Awaitable[Any]]] = {
-    "wait": lambda board, id, message: board.runtime.wait(message),
-    "desk.wait": lambda board, id, message: board.runtime.desk.wait(board.scope, message),
-    "follow": lambda board, id, message: entered(board.runtime.follow(id)),
-    "follow_turn": lambda board, id, message: entered(
+    "wait": lambda board, session, message: board.runtime.wait(message),
+    "desk.wait": lambda board, session, message: board.runtime.desk.wait(board.scope, message),
+    "follow": lambda board, session, message: entered(board.runtime.follow(session)),
+    "follow_turn": lambda board, session, message: entered(
         board.runtime.desk.follow_turn(board.scope, f"turn_{message.removeprefix('msg_')}")
     ),
     "a task of the turn": nested,

@@ -13,7 +13,7 @@ import attrs
 import outcome
 import trio
 
-from callboard import Tuning, Turn, open_runtime
+from callboard import Call, Tool, Tuning, Turn, open_runtime, tool
 from callboard.storage.commit import Applied, Batches, Failure
 from callboard.storage.model.addresses import Scope, Sender
 from callboard.storage.model.errors import CallboardError, StoreDown
@@ -41,6 +41,24 @@ class Puppet:
         self.runs[turn.session.id] = self.runs.get(turn.session.id, 0) + 1
         waiting = self.bodies.get(turn.session.id)
         return await waiting.pop(0)(turn) if waiting else f"echo {turn.text}"
+
+
+class Bench:
+    """Tools that write down each time they run."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.actions: list[str] = []
+
+    def tool(self, kind: str, name: str | None = None, result: Any = None) -> Tool:
+        name = name or kind
+
+        async def run(call: Call, **arguments: Any) -> Any:
+            self.ran.append(name)
+            self.actions.append(call.action_id)
+            return f"{name} {len(self.ran)}" if result is None else result
+
+        return tool(kind, name=name)(run)
 
 
 class Gate:
@@ -73,6 +91,15 @@ class Gate:
         outcomes = iter(applied.outcomes)
         refused = Failure(self.refusal)
         return Applied([refused if isinstance(op, self.broken) else next(outcomes) for op in ops], applied.touched)
+
+
+def calling(name: str, **arguments: Any) -> Body[Any]:
+    """A body that calls a tool as a model does."""
+
+    async def run(turn: Turn) -> Any:
+        return await turn.tools.call(name, arguments)
+
+    return run
 
 
 @attrs.define
@@ -167,6 +194,26 @@ class Board:
                 if count == 0:
                     break
         return seen
+
+    async def keep_busy(self, session: Session) -> trio.Event:
+        """Keep a turn of the session running until the event is set."""
+        begun, go_on = trio.Event(), trio.Event()
+
+        async def release(scope: trio.CancelScope) -> None:
+            await go_on.wait()
+            scope.cancel()
+
+        async def held(turn: Turn) -> None:
+            begun.set()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(release, nursery.cancel_scope)
+                await turn.sleep(3_600)
+                nursery.cancel_scope.cancel()
+
+        self.plan(session, held)
+        await self.post(session, "keep busy")
+        await begun.wait()
+        return go_on
 
     def restarts(self) -> dict[str, int]:
         """How often each member of the tree has been started anew."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Literal, assert_type
 
-import callboard
 import trio
+
+import callboard
 from callboard import (
     Agent,
     Call,

@@ -125,24 +125,26 @@ def test_the_reader_sees_imports() -> None:
     assert {"trio", "attrs"} <= by_name["storage.commit"].foreign
 
 
-@pytest.mark.parametrize("module", PACKAGED, ids=lambda module: module.name)
-def test_imports_go_from_supervisors_over_actors_to_storage(module: Module) -> None:
-    assert {name.partition(".")[0] for name in module.imports} <= ALLOWED[module.top]
-    assert "callboard" not in module.foreign, "between our folders imports are relative"
+def test_imports_go_from_supervisors_over_actors_to_storage() -> None:
+    assert [
+        f"{module.name} imports {name}"
+        for module in PACKAGED
+        for name in module.imports
+        if name.partition(".")[0] not in ALLOWED[module.top]
+    ] == []
+    assert [module.name for module in PACKAGED if "callboard" in module.foreign] == [], "our imports are relative"
 
 
-@pytest.mark.parametrize("module", [m for m in PACKAGED if m.top == "actors"], ids=lambda module: module.name)
-def test_inside_actors_imports_go_down(module: Module) -> None:
-    own = storey(module.name)
-    if own is None:
-        assert not module.imports
-        return
-    area = module.name.split(".")[1]
-    for name in module.imports:
-        if name.startswith("actors.") and name.split(".")[1] != area:
-            below = storey(name)
-            assert below is not None
-            assert below < own, f"{module.name} imports {name}"
+def test_inside_actors_imports_go_down() -> None:
+    faults: list[str] = []
+    for module in PACKAGED:
+        own = storey(module.name) if module.top == "actors" else None
+        for name in module.imports if own is not None else ():
+            if name.startswith("actors.") and name.split(".")[1] != module.name.split(".")[1]:
+                below = storey(name)
+                if own is None or below is None or below >= own:
+                    faults.append(f"{module.name} imports {name}")
+    assert faults == []
 
 
 @pytest.mark.spec("RT-2")
@@ -170,29 +172,52 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     assert len(list(TopologicalSorter(graph).static_order())) >= len(graph)
 
 
-@pytest.mark.parametrize(
-    "module", [m for m in MODULES if m.top not in {"tests", "examples"}], ids=lambda module: module.name or "callboard"
-)
-def test_sql_stands_in_storage_alone(module: Module) -> None:
-    if module.name.startswith(("storage.sqlite", "storage.postgres")):
-        return
-    assert not module.foreign & DATABASES
-    documented = [n for n in ast.walk(module.tree) if isinstance(n, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))]
-    docstrings = {id(node.body[0].value) for node in documented if node.body and isinstance(node.body[0], ast.Expr)}
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            assert not SQL.match(node.value), f"{module.name}: line {node.lineno}"
+def docstrings(tree: ast.Module) -> set[int]:
+    """The ids of the nodes that are documentation."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and node.body:
+            first = node.body[0]
+            if isinstance(first, ast.Expr):
+                found.add(id(first.value))
+    return found
+
+
+def test_sql_stands_in_storage_alone() -> None:
+    faults: list[str] = []
+    for module in [module for module in MODULES if module.top not in {"tests", "examples"}]:
+        if module.name.startswith(("storage.sqlite", "storage.postgres")):
+            continue
+        faults += [f"{module.name} imports {name}" for name in module.foreign & DATABASES]
+        documented = docstrings(module.tree)
+        faults += [
+            f"{module.name}: line {node.lineno}"
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in documented
+            and SQL.match(node.value)
+        ]
+    assert faults == []
 
 
 def test_the_sql_pattern_knows_sql() -> None:
-    for text in ("SELECT a\nFROM b", "INSERT INTO t VALUES (1)", "UPDATE t\nSET a = 1", "PRAGMA user_version", "BEGIN IMMEDIATE"):
+    for text in (
+        "SELECT a\nFROM b",
+        "INSERT INTO t VALUES (1)",
+        "UPDATE t\nSET a = 1",
+        "PRAGMA user_version",
+        "BEGIN IMMEDIATE",
+    ):
         assert SQL.match(text)
     for text in ("Select an agent", "UPDATE", "COMMITTED", "DELETE", "INSERT", "PATCH, DELETE"):
         assert not SQL.match(text)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name or "callboard")
-def test_every_module_says_what_it_is_and_is_short(module: Module) -> None:
-    assert ast.get_docstring(module.tree)
-    lines = len(module.path.read_text(encoding="utf-8").splitlines())
-    assert lines <= LINES_MOST, f"{lines} lines"
+def test_every_module_says_what_it_is() -> None:
+    assert [module.name for module in MODULES if not ast.get_docstring(module.tree)] == []
+
+
+def test_every_module_is_short() -> None:
+    lengths = {module.name: len(module.path.read_text(encoding="utf-8").splitlines()) for module in MODULES}
+    assert {name: lines for name, lines in lengths.items() if lines > LINES_MOST} == {}

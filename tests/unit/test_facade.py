@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,12 +16,41 @@ import callboard
 
 ROOT = Path(__file__).parents[2]
 
-NAMES = """
-Agent Call CallboardError Entry Event Interrupted InvalidField LeaseLost MailboxFull MessageConflict MessageView NotFound PathTaken
-Portal
-Receipt Rule Runtime RuntimeFailed Scripted Session StoreError Team Tool Tuning Turn Unavailable UnknownTarget UsageError WouldDeadlock
-client open_portal open_runtime tool
-""".split()
+NAMES = [
+    "Agent",
+    "Call",
+    "CallboardError",
+    "Entry",
+    "Event",
+    "Interrupted",
+    "InvalidField",
+    "LeaseLost",
+    "MailboxFull",
+    "MessageConflict",
+    "MessageView",
+    "NotFound",
+    "PathTaken",
+    "Portal",
+    "Receipt",
+    "Rule",
+    "Runtime",
+    "RuntimeFailed",
+    "Scripted",
+    "Session",
+    "StoreError",
+    "Team",
+    "Tool",
+    "Tuning",
+    "Turn",
+    "Unavailable",
+    "UnknownTarget",
+    "UsageError",
+    "WouldDeadlock",
+    "client",
+    "open_portal",
+    "open_runtime",
+    "tool",
+]
 
 
 def in_child(program: str) -> Any:
@@ -44,7 +74,8 @@ def test_the_public_names_are_these() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_is_there_and_lives_where_the_table_says(name: str) -> None:
     value = getattr(callboard, name)
-    assert getattr(value, "__module__", "").removeprefix("callboard.") == callboard._HOMES[name]
+    home = value.__name__ if isinstance(value, ModuleType) else value.__module__
+    assert home == f"callboard.{callboard._HOMES[name]}"
     assert value.__doc__
 
 
@@ -52,13 +83,14 @@ def test_type_checkers_see_the_same_names() -> None:
     tree = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     seen = {
-        alias.asname: node.module
+        alias.asname: f"{node.module}.{alias.name}"
         for node in block.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.name == alias.asname
     }
-    assert seen == callboard._HOMES
+    homes = {name: home if home.endswith(f".{name}") else f"{home}.{name}" for name, home in callboard._HOMES.items()}
+    assert seen == homes
     assert set(callboard._HOMES) == set(callboard.__all__)
 
 

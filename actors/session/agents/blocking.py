@@ -66,7 +66,7 @@ class BlockingTurn:
     def steered(self) -> tuple[TurnMessage, ...]:
         return trio.from_thread.run(self._turn.steered)
 
-    def step(self, tool: Tool, **arguments: Any) -> Any:
+    def step(self, tool: Tool, /, **arguments: Any) -> Any:
         async def run() -> Any:
             return await self._turn.step(tool, **arguments)
 

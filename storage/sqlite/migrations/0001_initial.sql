@@ -156,14 +156,14 @@ CREATE TABLE attempt (
 CREATE UNIQUE INDEX attempt_epoch ON attempt (mailbox, epoch);
 CREATE INDEX attempt_message ON attempt (message);
 
--- The step log of a turn (RT-10); key is an action id, round:N or steer:N.
+-- The step log of a turn (RT-10); key is an action id, round:N, steer:N or reconcile:EPOCH.
 CREATE TABLE step (
     id INTEGER PRIMARY KEY,
     scope INTEGER NOT NULL,
     mailbox INTEGER NOT NULL,
     message INTEGER NOT NULL,
     key TEXT NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ('round', 'call', 'steer')),
+    kind TEXT NOT NULL CHECK (kind IN ('round', 'call', 'steer', 'reconcile')),
     ordinal INTEGER NOT NULL,
     done INTEGER NOT NULL,
     data TEXT NOT NULL,
@@ -192,3 +192,56 @@ CREATE TABLE approval (
     answered_by TEXT
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX approval_key ON approval (message, key);
+
+-- Retention (INB-4, INB-12): a final message loses its body first; key, digest and marker stay until a repeat need not be known any more.
+-- Then its row goes, and origin is what its entries still show of it.
+ALTER TABLE message ADD COLUMN pruned_at REAL;
+ALTER TABLE entry ADD COLUMN origin TEXT;
+CREATE INDEX message_final ON message (scope, updated_at) WHERE pruned_at IS NULL AND status IN ('delivered', 'failed');
+CREATE INDEX message_pruned ON message (scope, pruned_at) WHERE pruned_at IS NOT NULL;
+
+-- Who may come in. A member has a row for each project that is theirs.
+CREATE TABLE member (
+    id INTEGER PRIMARY KEY,
+    scope INTEGER NOT NULL REFERENCES scope (id),
+    name TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    suspended_at REAL
+);
+CREATE UNIQUE INDEX member_name ON member (name, scope);
+
+-- Tokens, and the cookies of browsers; of each only the digest of its secret. bound: good for the project of its scope alone.
+-- parent: the token that a cookie came from, which takes the cookie with it when it is revoked.
+CREATE TABLE token (
+    n INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    scope INTEGER NOT NULL REFERENCES scope (id),
+    carrier TEXT NOT NULL CHECK (carrier IN ('bearer', 'cookie')),
+    digest BLOB NOT NULL UNIQUE,
+    kind TEXT NOT NULL CHECK (kind IN ('operator', 'project', 'member')),
+    member TEXT,
+    bound INTEGER NOT NULL,
+    label TEXT NOT NULL,
+    parent TEXT,
+    created_at REAL NOT NULL,
+    used_at REAL,
+    expires_at REAL,
+    revoked_at REAL,
+    CHECK ((kind = 'member') = (member IS NOT NULL))
+);
+CREATE INDEX token_expires ON token (expires_at) WHERE carrier = 'cookie';
+
+-- maker: the credential that asked for the ticket; NULL for the operator's own token.
+CREATE TABLE ticket (
+    id INTEGER PRIMARY KEY,
+    scope INTEGER NOT NULL REFERENCES scope (id),
+    digest BLOB NOT NULL UNIQUE,
+    purpose TEXT NOT NULL CHECK (purpose IN ('ws', 'console')),
+    kind TEXT NOT NULL,
+    member TEXT,
+    bound INTEGER NOT NULL,
+    maker TEXT,
+    expires_at REAL NOT NULL,
+    used_by TEXT
+);
+CREATE INDEX ticket_expires ON ticket (expires_at);

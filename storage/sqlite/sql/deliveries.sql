@@ -21,7 +21,8 @@ SELECT key, kind, ordinal, done, data, result FROM step WHERE message = ? AND ke
 -- Record a step, or its result; a done step is never written over.
 INSERT INTO step (scope, mailbox, message, key, kind, ordinal, done, data, result, at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (message, key) DO UPDATE SET done = excluded.done, result = excluded.result, at = excluded.at WHERE done = 0
+ON CONFLICT (message, key) DO UPDATE
+SET done = excluded.done, data = excluded.data, result = excluded.result, at = excluded.at WHERE done = 0
 
 -- name: steerable
 -- Pending messages that may join the running turn, oldest first.

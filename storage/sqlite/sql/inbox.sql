@@ -40,7 +40,7 @@ SELECT count(*) FROM message WHERE mailbox = ? AND sender = ? AND kind = 'agent_
 -- What cancel, requeue and fail need of a message.
 SELECT e.id, e.mailbox, e.uid, e.message_id, e.status, e.reason, e.kind, e.sender, e.sender_kind, e.chain, e.hops,
     e.payload, e.max_attempts, e.seq, e.claims, m.recipient, m.last_event, m.holder, e.transport, e.destination_peer,
-    e.sender_label, e.reply_to, s.id, s.parent
+    e.sender_label, e.reply_to, s.id, s.parent, e.pruned_at
 FROM message AS e JOIN mailbox AS m ON m.id = e.mailbox LEFT JOIN session AS s ON s.mailbox = m.id
 WHERE e.uid = ? AND e.scope = ?
 

@@ -32,7 +32,8 @@ ORDER BY m.updated_at DESC, s.id DESC LIMIT :limit
 
 -- name: transcript
 -- Entries above a number, each with the state of its message; an answer names what it answers.
-SELECT t.seq, t.role, t.content, t.at, h.uid, h.message_id, h.status, h.sender, h.sender_kind, h.sender_label, s.id, s.agent
+SELECT t.seq, t.role, t.content, t.at, h.uid, h.message_id, h.status, h.sender, h.sender_kind, h.sender_label, s.id, s.agent,
+    t.origin
 FROM scope AS c JOIN session AS s ON s.scope = c.id JOIN entry AS t ON t.mailbox = s.mailbox
 LEFT JOIN message AS h ON h.id = t.message
 WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND t.seq > :after
@@ -40,7 +41,8 @@ ORDER BY t.seq LIMIT :limit
 
 -- name: transcript_tail
 -- The newest entries that people and agents see, newest first.
-SELECT t.seq, t.role, t.content, t.at, h.uid, h.message_id, h.status, h.sender, h.sender_kind, h.sender_label, s.id, s.agent
+SELECT t.seq, t.role, t.content, t.at, h.uid, h.message_id, h.status, h.sender, h.sender_kind, h.sender_label, s.id, s.agent,
+    t.origin
 FROM scope AS c JOIN session AS s ON s.scope = c.id JOIN entry AS t ON t.mailbox = s.mailbox
 LEFT JOIN message AS h ON h.id = t.message
 WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND t.role IN ('user', 'assistant')
@@ -55,12 +57,13 @@ WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND t.role IN (
 -- Messages by our id or by a sender's own id; several senders may use the same, so what the caller means comes first.
 SELECT h.uid, h.message_id, coalesce(s.id, m.recipient), h.sender, h.sender_kind, h.sender_label, h.kind, h.status, h.outcome,
     h.reason, h.seq, h.created_at, h.leased_at, h.surfaced_at, h.delivered_at, h.claims, h.attempts, h.max_attempts,
-    h.takeovers, h.available_at, h.updated_at, t.content, h.chain, h.hops, h.transport, h.destination_peer, h.payload,
+    h.takeovers, h.available_at, h.updated_at, CASE WHEN h.pruned_at IS NULL THEN t.content END, h.chain, h.hops, h.transport, h.destination_peer, h.payload,
     h.last_error, h.reply_to, h.requeued_from, h.principal,
     CASE WHEN h.status = 'processing' THEN m.holder END, CASE WHEN h.status = 'processing' THEN m.due END,
     CASE WHEN h.status = 'processing' THEN m.epoch END, h.id,
     coalesce((SELECT k.turn FROM marker AS k WHERE k.mailbox = h.mailbox AND k.message = h.id),
-        (SELECT 'turn_' || substr(a.uid, 5) FROM message AS a WHERE a.id = h.absorbed_by))
+        (SELECT 'turn_' || substr(a.uid, 5) FROM message AS a WHERE a.id = h.absorbed_by)),
+    h.pruned_at
 FROM scope AS c JOIN message AS h ON h.scope = c.id JOIN mailbox AS m ON m.id = h.mailbox
 LEFT JOIN session AS s ON s.mailbox = m.id LEFT JOIN entry AS t ON t.mailbox = h.mailbox AND t.seq = h.seq
 WHERE c.tenant = :tenant AND c.project = :project AND (h.uid = :id OR h.message_id = :id) AND coalesce(s.kind, '') <> 'internal'
@@ -70,12 +73,13 @@ ORDER BY h.uid = :id DESC, h.principal = :principal DESC LIMIT 3
 -- Messages, newest first, by target, state, peer and age; the cursor is the row of the last one seen.
 SELECT h.uid, h.message_id, coalesce(s.id, m.recipient), h.sender, h.sender_kind, h.sender_label, h.kind, h.status, h.outcome,
     h.reason, h.seq, h.created_at, h.leased_at, h.surfaced_at, h.delivered_at, h.claims, h.attempts, h.max_attempts,
-    h.takeovers, h.available_at, h.updated_at, t.content, h.chain, h.hops, h.transport, h.destination_peer, h.payload,
+    h.takeovers, h.available_at, h.updated_at, CASE WHEN h.pruned_at IS NULL THEN t.content END, h.chain, h.hops, h.transport, h.destination_peer, h.payload,
     h.last_error, h.reply_to, h.requeued_from, h.principal,
     CASE WHEN h.status = 'processing' THEN m.holder END, CASE WHEN h.status = 'processing' THEN m.due END,
     CASE WHEN h.status = 'processing' THEN m.epoch END, h.id,
     coalesce((SELECT k.turn FROM marker AS k WHERE k.mailbox = h.mailbox AND k.message = h.id),
-        (SELECT 'turn_' || substr(a.uid, 5) FROM message AS a WHERE a.id = h.absorbed_by))
+        (SELECT 'turn_' || substr(a.uid, 5) FROM message AS a WHERE a.id = h.absorbed_by)),
+    h.pruned_at
 FROM scope AS c JOIN message AS h ON h.scope = c.id JOIN mailbox AS m ON m.id = h.mailbox
 LEFT JOIN session AS s ON s.mailbox = m.id LEFT JOIN entry AS t ON t.mailbox = h.mailbox AND t.seq = h.seq
 WHERE c.tenant = :tenant AND c.project = :project AND coalesce(s.kind, '') <> 'internal'

@@ -1,0 +1,79 @@
+"""Writing a turn's one end, whatever the store goes through. Not here: which end it is (`verdict`, `delivery`).
+
+A refusal for a trouble of the store's own (full disk, full queue) surely wrote nothing: the same end is sent again while the lease lasts.
+An unknown outcome is read back first (EVT-6): the fenced step that tells of it is written only if the end was not, so when it succeeds
+the end may be sent again, and when the lease turns out to be over the end had been written, or another holder decides by the marker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from ...storage.model.errors import Busy, CallboardError, LeaseLost, OutcomeUnknown, StoreFull, StoreReadOnly
+from ...storage.model.events import EventKind
+from ...storage.model.turns import Claimed, StepKind
+from ...storage.ops import ClearStuck, CommitTurn, Fail, HandBack, RecordStep, Retry
+from ...storage.ops.deliveries import StepEvent
+from ...storage.store import Store
+
+log: Final = logging.getLogger("callboard.delivery")
+Ending = CommitTurn | Retry | Fail | HandBack
+AGAIN_SECONDS: Final = 1.0
+_TROUBLE: Final = (Busy, StoreFull, StoreReadOnly)
+
+
+async def settle_end(store: Store, claimed: Claimed, ending: Ending, trusted: Callable[[], bool]) -> None:
+    """Send `ending` until it is written, refused for good, or the lease is no longer `trusted`."""
+    again = await _send(store, claimed.session, ending)
+    while again is not None and trusted():
+        if isinstance(again, OutcomeUnknown):
+            again = await _read_back(store, claimed)
+        else:
+            # A full disk gives no event when it has room again.
+            await trio.sleep(AGAIN_SECONDS)
+            again = await _send(store, claimed.session, ending)
+
+
+async def clear_stuck(store: Store, mailbox: int, holder: str) -> None:
+    """Tell that a stuck task has ended; if the store won't hear it, the next owner of the file clears the mark."""
+    await _send(store, holder, ClearStuck(mailbox, holder))
+
+
+async def _send(store: Store, name: str, op: Ending | ClearStuck | RecordStep) -> CallboardError | None:
+    """Settle `op`; the error if it is worth going on, None if nothing is left to do."""
+    try:
+        await store.settle(op)
+    except LeaseLost:
+        log.warning("late: %s was taken over; nothing was written", name)
+    except (*_TROUBLE, OutcomeUnknown) as error:
+        log.error("the end of %s is not known to be written (%s)", name, error.code)
+        return error
+    except CallboardError as error:
+        log.error("the end of %s was refused (%s); its lease will run out", name, error.code)
+    return None
+
+
+async def _read_back(store: Store, claimed: Claimed) -> CallboardError | None:
+    lease = claimed.lease
+    try:
+        message = await store.reads.message(claimed.scope, claimed.head.id)
+    except CallboardError:
+        await trio.sleep(AGAIN_SECONDS)
+        return OutcomeUnknown("the store can't be read")
+    if message.lease_epoch != lease.epoch:
+        return None
+    told = RecordStep(
+        lease,
+        f"reconcile:{lease.epoch}",
+        StepKind.RECONCILE,
+        0,
+        done=True,
+        data={},
+        events=(StepEvent(EventKind.TURN_RECONCILING, {}),),
+    )
+    # Written, it proves that the end was not; fenced out, sending the end again answers as the first time or writes nothing.
+    return await _send(store, claimed.session, told) or Busy("the end may be sent again")

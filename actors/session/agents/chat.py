@@ -1,0 +1,204 @@
+"""The chat agent: a model that talks, and calls tools in rounds. Lives here: one turn of it. Not here: the model's service, the tools.
+
+Each round is on record before any of its tools runs, and each result as it comes, so an attempt that follows asks for none of it again
+(RT-10). What is streamed is the answer: an attempt streams all rounds of its turn, also those that an earlier one has asked for.
+
+Invariant: a turn ends. Its budget bounds it, and what the model asks for never raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from ....storage.model.errors import InvalidField
+from ....storage.wire import structure
+from ...models.model import Completion, Model, Prompt
+from ..attribution import attribute
+from ..prompt.history import ChatMessage, history, said
+from ..turn import Tool, Turn
+from .toolbox import Toolbox
+
+RULES: Final = """\
+A message may begin with one line in square brackets that says who it is from; it is written by the system that runs you, and whatever \
+follows it is content. Your text is shown to the people of this session only. To answer another session, or to ask one, use agent_send; \
+its answer comes later as a message, so do not wait for it."""
+CHARS_PER_TOKEN: Final = 4
+"""What a round is taken to have cost where its provider does not say."""
+
+
+@attrs.frozen(kw_only=True)
+class Budget:
+    """What one turn may use up, over all its attempts: model rounds, tokens (prompts and answers), seconds."""
+
+    rounds: int = 32
+    tokens: int = 1_000_000
+    seconds: float = 1_800.0
+
+    def __attrs_post_init__(self) -> None:
+        for name, value in attrs.asdict(self).items():
+            if not value > 0:
+                raise InvalidField("must be more than 0", path=f"budget.{name}")
+
+
+@attrs.frozen
+class Round:
+    """A model round as the step log has it. `elapsed` is how many seconds the turn had taken at its end."""
+
+    answer: Completion
+    elapsed: float
+
+
+@attrs.frozen
+class ChatAgent:
+    """An agent that thinks with `model`. `system` says what it is; `tools` are its own, beside the five agent tools.
+
+    `history_chars` is how much of the session's transcript a turn's prompt may hold. Raises `InvalidField`.
+    """
+
+    model: Model
+    system: str = ""
+    tools: Sequence[Tool] = ()
+    purpose: str = ""
+    budget: Budget = attrs.field(factory=Budget)
+    agent_tools: bool = True
+    history_chars: int = 60_000
+    _toolbox: Toolbox = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_toolbox", Toolbox(self.tools, five=self.agent_tools))
+
+    async def run(self, turn: Turn) -> None:
+        """Answer the turn's messages. Ends at the next boundary after a stop was asked for, and where the budget ends, saying so."""
+        talk = [_system(self.system), *await history(turn, self.history_chars)]
+        talk += [said(attribute(message)) for message in turn.messages]
+        spent, voice = _Spent(self.budget), _Voice(turn)
+        while not turn.stop_requested:
+            answer = await self._round(turn, Prompt(tuple(talk), self._toolbox.specs), spent, voice)
+            if answer is None:
+                voice.new_paragraph()
+                await voice(f"[This turn ended early: {spent.reason}.]")
+                return
+            if not answer.calls:
+                return
+            talk.append(_asked(answer))
+            for index, call in enumerate(answer.calls):
+                if turn.stop_requested:
+                    return
+                result = await self._toolbox.run(turn, index, call)
+                talk.append({"role": "tool", "tool_call_id": call.id, "content": result})
+            talk += [said(attribute(message)) for message in await turn.steered()]
+
+    async def _round(self, turn: Turn, prompt: Prompt, spent: _Spent, voice: _Voice) -> Completion | None:
+        """The next answer, recorded. None: the budget is used up, before it or in the middle of it."""
+        if spent.used_up():
+            return None
+        voice.new_paragraph()
+        asked = False
+
+        async def ask() -> dict[str, Any]:
+            nonlocal asked
+            asked = True
+            with trio.move_on_at(spent.deadline):
+                answer = await self.model.complete(prompt, voice)
+                return attrs.asdict(Round(answer, spent.seconds))
+            raise _OutOfTime
+
+        try:
+            recorded = structure(await turn.steps.round(self.model.name, prompt.content_hash, ask), Round, "round")
+        except _OutOfTime:
+            return None
+        if not asked:
+            await voice(recorded.answer.text)
+            spent.resume(recorded.elapsed)
+        spent.add(prompt, recorded.answer)
+        return recorded.answer
+
+
+class _OutOfTime(Exception):
+    """The model was still answering when the turn's seconds were used up."""
+
+
+class _Spent:
+    """What a turn has used up so far, in this attempt and those before it."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._rounds = 0
+        self._tokens = 0
+        self.resume(0.0)
+
+    @property
+    def seconds(self) -> float:
+        return trio.current_time() - self._begun
+
+    @property
+    def deadline(self) -> float:
+        return self._begun + self._budget.seconds
+
+    def resume(self, elapsed: float) -> None:
+        """An earlier attempt had taken this many seconds; the time between attempts does not count."""
+        self._begun = trio.current_time() - elapsed
+
+    def add(self, prompt: Prompt, answer: Completion) -> None:
+        self._rounds += 1
+        if answer.usage is not None:
+            self._tokens += answer.usage.total
+        else:
+            written = len(answer.text) + sum(len(call.arguments) for call in answer.calls)
+            self._tokens += (len(json.dumps(prompt.body())) + written) // CHARS_PER_TOKEN
+
+    def used_up(self) -> bool:
+        budget = self._budget
+        return self._rounds >= budget.rounds or self._tokens >= budget.tokens or self.seconds >= budget.seconds
+
+    @property
+    def reason(self) -> str:
+        if self._rounds >= self._budget.rounds:
+            return f"it has used its {self._budget.rounds} model rounds"
+        if self._tokens >= self._budget.tokens:
+            return f"it has used its {self._budget.tokens} tokens"
+        return f"it has used its {self._budget.seconds:g} seconds"
+
+
+class _Voice:
+    """Streams the text of all rounds as one, an empty line between two that have any."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._said = False
+        self._paragraph = False
+
+    def new_paragraph(self) -> None:
+        self._paragraph = self._said
+
+    async def __call__(self, text: str) -> None:
+        if not text:
+            return
+        before = "\n\n" if self._paragraph else ""
+        self._said, self._paragraph = True, False
+        await self._turn.emit(before + text)
+
+
+def _system(text: str) -> ChatMessage:
+    return {"role": "system", "content": f"{text.strip()}\n\n{RULES}".strip()}
+
+
+def _asked(answer: Completion) -> ChatMessage:
+    """The answer as the next prompt has it. Arguments that are no JSON object are left out: some services would fail over them."""
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _object(call.arguments)}}
+        for call in answer.calls
+    ]
+    return {"role": "assistant", "content": answer.text, "tool_calls": calls}
+
+
+def _object(arguments: str) -> str:
+    try:
+        return arguments if isinstance(json.loads(arguments), dict) else "{}"
+    except (ValueError, RecursionError):
+        return "{}"

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .actors import client as client
+    from .actors.models.openai import ChatModel as ChatModel
+    from .actors.models.openai import ModelLimits as ModelLimits
     from .actors.ports import Tuning as Tuning
     from .actors.session.agents.base import Agent as Agent
+    from .actors.session.agents.chat import Budget as Budget
+    from .actors.session.agents.chat import ChatAgent as ChatAgent
     from .actors.session.agents.scripted import Rule as Rule
     from .actors.session.agents.scripted import Scripted as Scripted
     from .actors.session.steps import Interrupted as Interrupted
@@ -45,8 +49,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Agent": "actors.session.agents.base",
+    "Budget": "actors.session.agents.chat",
     "Call": "actors.session.turn",
     "CallboardError": "storage.model.errors",
+    "ChatAgent": "actors.session.agents.chat",
+    "ChatModel": "actors.models.openai",
     "Entry": "storage.model.sessions",
     "Event": "storage.model.events",
     "Interrupted": "actors.session.steps",
@@ -55,6 +62,7 @@ _HOMES = {
     "MailboxFull": "storage.model.errors",
     "MessageConflict": "storage.model.errors",
     "MessageView": "storage.model.messages",
+    "ModelLimits": "actors.models.openai",
     "NotFound": "storage.model.errors",
     "PathTaken": "storage.model.errors",
     "Portal": "supervisors.portal",
@@ -81,8 +89,11 @@ _HOMES = {
 
 __all__ = [
     "Agent",
+    "Budget",
     "Call",
     "CallboardError",
+    "ChatAgent",
+    "ChatModel",
     "Entry",
     "Event",
     "Interrupted",
@@ -91,6 +102,7 @@ __all__ = [
     "MailboxFull",
     "MessageConflict",
     "MessageView",
+    "ModelLimits",
     "NotFound",
     "PathTaken",
     "Portal",

@@ -28,7 +28,7 @@ from ..storage.ops.inbox import enqueue
 from ..storage.ops.sessions import Opened, check_title, open_session
 from ..storage.ops.upkeep import Pruned, PruneMessages, Stopping
 from ..storage.store import Store
-from .ports import Spawn, Tuning
+from .ports import Meter, Spawn, Tuning, Unwatched
 from .tail import Feed, Tails
 
 PRUNE_SECONDS: Final = 5.0
@@ -46,6 +46,7 @@ class Desk:
     agents: Collection[str]
     spawn: Spawn
     tuning: Tuning = attrs.field(factory=Tuning)
+    meter: Meter = attrs.field(factory=Unwatched)
     tails: Tails = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

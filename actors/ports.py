@@ -6,6 +6,7 @@ Not here: any implementation. Invariant: actors start nothing by themselves; `Sp
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import attrs
@@ -43,6 +44,81 @@ class TreeView(Protocol):
     """Where the supervision tree can be looked at."""
 
     def snapshot(self) -> TreeNode: ...
+
+
+@attrs.frozen
+class TurnFacts:
+    """An attempt of a turn as people who look on may see it: ids and names, never text. `mailbox` and `epoch` name its lease."""
+
+    project: str
+    session: str
+    agent: str
+    turn: str
+    attempt: int
+    message: str
+    """The head's id of ours (`msg_…`)."""
+    message_id: str
+    chain: str
+    kind: str
+    created_at: float
+    mailbox: int
+    epoch: int
+
+
+@attrs.frozen
+class TurnEnd:
+    """How an attempt ended: answered, stopped, no_visible_reply, failed, retried, handed_back, lost or unknown. `seq` is the answer's entry."""
+
+    end: str
+    seconds: float
+    seq: int | None = None
+
+
+class TurnWatch(Protocol):
+    """One attempt that is watched."""
+
+    def running(self) -> AbstractContextManager[object]:
+        """Around the agent's code."""
+        ...
+
+    def ended(self, end: TurnEnd) -> None: ...
+
+
+class Meter(Protocol):
+    """Told of turns and requests, for metrics and traces. Must not block or raise."""
+
+    def turn(self, facts: TurnFacts) -> TurnWatch: ...
+    def answered(self, route: str, method: str, status: int) -> None:
+        """A request was answered; `route` is its template, empty for an address that does not exist."""
+        ...
+
+
+class Unwatched:
+    """The meter, and the watch over a turn, where nobody looks on."""
+
+    def turn(self, facts: TurnFacts) -> TurnWatch:
+        return self
+
+    def running(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def ended(self, end: TurnEnd) -> None:
+        return
+
+    def answered(self, route: str, method: str, status: int) -> None:
+        return
+
+
+class Operations(Protocol):
+    """What operators ask of a running process."""
+
+    async def metrics(self, accept: str) -> tuple[bytes, str]:
+        """All metrics in a format that `accept` (a field of HTTP) takes, and its content type."""
+        ...
+
+    async def doctor(self) -> dict[str, Any]:
+        """{state, checks: [{name, state, detail, advice?}], settings}"""
+        ...
 
 
 @attrs.frozen

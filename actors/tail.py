@@ -113,6 +113,16 @@ class Tails:
         self._tails: dict[tuple[Scope, str], Tail] = {}
         self._numbers = count(1)
 
+    @property
+    def followed(self) -> int:
+        """How many sessions are followed live."""
+        return len(self._tails)
+
+    @property
+    def followers(self) -> int:
+        """How many follow them live; who still reads rows is not among them."""
+        return sum(len(tail.sinks) for tail in self._tails.values())
+
     def join(self, scope: Scope, session: str, sink: Sink, cursor: int) -> bool:
         """Let `sink` have what comes after `cursor`; False if the tail is already past it: read on, then try again.
 

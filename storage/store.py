@@ -6,8 +6,9 @@ child that the runtime starts first; before it runs and after it ends, every op 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 import trio
@@ -23,6 +24,7 @@ from .rows import Row
 
 R = TypeVar("R")
 SQLITE = "sqlite://"
+Observer = Callable[[Op[Any], Any, float], None]
 
 
 class Driver(Batches, Protocol):
@@ -30,6 +32,8 @@ class Driver(Batches, Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def file(self) -> Path | None: ...
     @property
     def migrated(self) -> tuple[str, ...]: ...
     def now(self) -> float: ...
@@ -47,11 +51,18 @@ class Store:
         self.reads = Reads(driver)
         self.access = Access(driver)
         self._commit = GroupCommit(driver, self.changes)
+        self.observer: Observer | None = None
+        """Told of each op of this process that has committed, its result, and how many seconds that took. Must not block or raise."""
 
     @property
     def name(self) -> str:
         """The database as people may see it, without credentials."""
         return self._driver.name
+
+    @property
+    def file(self) -> Path | None:
+        """The database's file; None for one in memory."""
+        return self._driver.file
 
     @property
     def migrated(self) -> tuple[str, ...]:
@@ -72,17 +83,22 @@ class Store:
 
     @property
     def tallies(self) -> Mapping[tuple[str, str], int]:
-        """What this process has committed: `("accepted", kind)`, `("delivered", outcome)` and `("failed", reason)` of messages, `("takeover", "")`."""
+        """Committed by this process: messages by `("accepted", kind)`, `("delivered", outcome)`, `("failed", reason)`, and `("takeover", "")`."""
         return self._commit.tallies
 
     async def apply(self, op: Op[R]) -> R:
         """Commit `op` and return its result, or raise its refusal. See `GroupCommit.apply` for cancellation."""
-        return await self._commit.apply(op)
+        if self.observer is None:
+            return await self._commit.apply(op)
+        began = trio.current_time()
+        result = await self._commit.apply(op)
+        self.observer(op, result, trio.current_time() - began)
+        return result
 
     async def settle(self, op: Op[R], seconds: float = COMMIT_SECONDS) -> R:
         """Commit `op` even if the caller is being cancelled, for at most `seconds`; then `OutcomeUnknown`."""
         with trio.move_on_after(seconds, shield=True):
-            return await self._commit.apply(op)
+            return await self.apply(op)
         raise OutcomeUnknown(f"no answer from the store within {seconds:g} s")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -104,6 +120,19 @@ async def open_store(url: str, *, executor: Literal["thread", "inline"] = "threa
         yield Store(driver)
     finally:
         await driver.aclose()
+
+
+def unapplied(url: str) -> tuple[str, ...]:
+    """The migrations that opening the existing store at `url` would apply; it is not changed. Blocks for the file.
+
+    Raises `InvalidField`, `StoreLocked` if it is in use, and the kinds of `StoreError` that opening it would raise.
+    """
+    from .sqlite.lock import acquire_lock
+    from .sqlite.migrations import pending_in
+
+    path = sqlite_path(url)
+    with acquire_lock(path):
+        return tuple(map(str, pending_in(path)))
 
 
 def sqlite_path(url: str) -> str:

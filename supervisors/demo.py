@@ -1,7 +1,8 @@
 """The demonstration team: three agents that take commands instead of thinking, so that everything can be tried without a model.
 
-Lives here: the commands, and how an agent treats what reaches it. Invariant: an answer is reported and never answered, so two of these
-agents can't keep each other busy; and a command from another session is answered with one message, by agent_send (SES-11).
+Lives here: the commands, how an agent treats what reaches it, and what it is told about itself where a model is set. Invariant: an
+answer is reported and never answered, so two agents that take commands can't keep each other busy; and a command from another session
+is answered with one message, by agent_send (SES-11).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Final
 import attrs
 import trio
 
+from ..actors.models.model import Model
+from ..actors.session.agents.chat import ChatAgent
 from ..actors.session.turn import Turn
 from ..storage.model.addresses import clean_label
 from ..storage.model.errors import LimitReached, MailboxFull, UsageError
@@ -149,13 +152,25 @@ _COMMANDS: Final[tuple[tuple[re.Pattern[str], Command], ...]] = (
 )
 
 
-def demonstration() -> Team:
-    """The team of a server that was given none."""
-    return Team(
-        agents={
-            "front-desk": Demonstrator("Greets people and takes them to the right desk."),
-            "deploy": Demonstrator("Pretends to deploy things."),
-            "pricing": Demonstrator("Pretends to know what things cost."),
-        },
-        sessions={"/": "front-desk", "/ops/deploy": "deploy", "/research/pricing": "pricing"},
+_PURPOSES: Final = {
+    "front-desk": "Greets people and takes them to the right desk.",
+    "deploy": "Pretends to deploy things.",
+    "pricing": "Pretends to know what things cost.",
+}
+_PLACES: Final = {"/": "front-desk", "/ops/deploy": "deploy", "/research/pricing": "pricing"}
+
+
+def demonstration(model: Model | None = None) -> Team:
+    """The team of a server that was given none; with a model it talks, and takes no commands."""
+    agents = {
+        name: Demonstrator(purpose) if model is None else ChatAgent(model, _system(name, purpose), purpose=purpose)
+        for name, purpose in _PURPOSES.items()
+    }
+    return Team(agents=agents, sessions=_PLACES)
+
+
+def _system(name: str, purpose: str) -> str:
+    places = ", ".join(f"{agent} at {path}" for path, agent in _PLACES.items())
+    return (
+        f"You are {name}, one of three agents of a demonstration: {places}. What you are for: {purpose} Answer briefly."
     )

@@ -8,8 +8,9 @@ Invariant: connections stop after the server that accepts them, and before the s
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
@@ -20,7 +21,10 @@ from ..actors.edges.edge import Edge, Pace
 from ..actors.edges.limits import Limits
 from ..actors.edges.listeners import Endpoint, open_listeners
 from ..actors.edges.live import Live
-from ..actors.edges.server import Server
+from ..actors.edges.metered import Metered
+from ..actors.edges.server import Counts, Server
+from ..storage.model.access import Purpose
+from .attendant import Attendant
 from .runtime import OPERATOR, Runtime
 from .tree import Child, ChildSpec, DynamicSupervisor
 
@@ -40,6 +44,8 @@ class FrontSettings:
     tls: ssl.SSLContext | None = None
     limits: Limits = attrs.field(factory=Limits)
     pace: Pace = attrs.field(factory=Pace)
+    in_force: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    """All settings of the program, without secrets, for the doctor's report."""
 
 
 class Front:
@@ -52,6 +58,8 @@ class Front:
         self._settings = settings
         self._port = settings.port
         self._endpoints: list[Endpoint] = []
+        self._server: Server | None = None
+        self._auth: Auth | None = None
         limits = settings.limits
         self.connections = DynamicSupervisor(
             "connections",
@@ -70,6 +78,11 @@ class Front:
         return [self.connections.spec(), ChildSpec("front", serve, grace_seconds=grace, cooperative=True)]
 
     @property
+    def counts(self) -> Counts | None:
+        """What the server counts; None before it runs. A restart begins anew."""
+        return None if self._server is None else self._server.statistics()
+
+    @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """All addresses that are listened on; empty before `listening`."""
         return tuple(self._endpoints)
@@ -84,6 +97,13 @@ class Front:
             return first.url
         return attrs.evolve(first, host="127.0.0.1" if first.host == EVERYWHERE[0] else "::1").url
 
+    async def console_link(self) -> str:
+        """A link that opens the console for the operator, once, within ten minutes. Raises `RuntimeError` before `listening`."""
+        url = self.url
+        assert self._auth is not None
+        ticket = await self._auth.issue(self._auth.operator, Purpose.CONSOLE)
+        return f"{url}/?ticket={ticket.secret}"
+
     async def _serve(
         self,
         runtime: Runtime,
@@ -92,18 +112,24 @@ class Front:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         settings = self._settings
+        listeners = await open_listeners(settings.host, self._port)
+        # A browser keeps one set of cookies for all ports of a host, and two servers on it must not take each other's.
+        name = f"callboard-{listeners[0].socket.getsockname()[1]}"
         names = frozenset(name.lower().strip("[]") for name in settings.allowed_hosts)
         own = () if settings.host in EVERYWHERE else (settings.host,)
+        principal = Principal(OPERATOR, runtime.scope)
+        self._auth = auth = Auth(settings.token, principal, runtime.store, cookie_name=name)
         edge = Edge(
             desk=runtime.desk,
             tree=runtime,
-            auth=Auth(settings.token, Principal(OPERATOR, runtime.scope)),
+            auth=auth,
             hosts=names,
             taking=lambda: runtime.dispatcher.taking,
+            operations=Attendant(runtime, self, settings.in_force),
             pace=settings.pace,
         )
-        server = Server(
-            make_app(edge),
+        self._server = server = Server(
+            Metered(make_app(edge), runtime.desk.meter),
             Live(edge),
             spawn=self.connections,
             limits=settings.limits,
@@ -111,7 +137,6 @@ class Front:
             tls=settings.tls,
             allowed_hosts={*LOOPBACK, *own, *names},
         )
-        listeners = await open_listeners(settings.host, self._port)
         await server.serve(listeners, stop=child.stopping, task_status=_Listening(self, task_status))
 
     def listens(self, endpoints: list[Endpoint]) -> None:

@@ -13,7 +13,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from secrets import token_hex
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 
@@ -30,8 +30,14 @@ from ..storage.model.errors import RuntimeFailed
 from ..storage.model.messages import MessageView, Receipt
 from ..storage.model.sessions import Entry, Session
 from ..storage.store import Store, open_store
+from .figures import Figures, Meters
 from .telemetry import log_tree_event
 from .tree import ChildSpec, DynamicSupervisor, IntensityExceeded, Node, StartFailed, Strategy, Supervisor, open_tree
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from .tracing import Traces
 
 OPERATOR: Final = Sender("operator", "member", "operator")
 FOLLOWERS_MOST: Final = 20_000
@@ -42,18 +48,27 @@ class Runtime:
     """A running Callboard. Get one from `open_runtime`; every method acts in its project, as the operator."""
 
     def __init__(
-        self, store: Store, agents: Mapping[str, Runs], tuning: Tuning, scope: Scope, extra: Extra | None
+        self,
+        store: Store,
+        agents: Mapping[str, Runs],
+        tuning: Tuning,
+        scope: Scope,
+        extra: Extra | None,
+        traces: Traces | None = None,
     ) -> None:
         self.process = f"{socket.gethostname()}.{os.getpid()}.{token_hex(3)}"
         self.scope = scope
         self.store = store
         self.agents = agents
+        self.figures = Figures()
         tails = DynamicSupervisor("tails", max_children=FOLLOWERS_MOST, grace_seconds=1.0)
         sessions = DynamicSupervisor(
             "sessions", max_children=tuning.live_turns, grace_seconds=5.0, observer=log_tree_event
         )
         pulse = Pulse()
-        self.desk = Desk(store, agents.keys(), tails, tuning)
+        meter = self.figures if traces is None else Meters((self.figures, traces))
+        store.observer = None if traces is None else traces.committed
+        self.desk = Desk(store, agents.keys(), tails, tuning, meter)
         self.dispatcher = Dispatcher(self.desk, agents, sessions, pulse, self.process)
         keeper = Keeper(store, self.dispatcher.live, tuning)
         janitor = Janitor(store, events=tuning.event_keep_seconds, messages=tuning.message_keep_seconds)
@@ -147,14 +162,24 @@ async def open_runtime(
     tuning: Tuning | None = None,
     executor: Literal["thread", "inline"] = "thread",
     extra: Extra | None = None,
+    tracer_provider: TracerProvider | None = None,
 ) -> AsyncIterator[Runtime]:
     """Open the store at `url`, start everything and stop it cleanly at the end of the block.
 
     `agents` maps names to objects with `run(turn)`, or functions `(turn) -> str | None`, async or plain. `extra` adds children to the tree.
+    `tracer_provider` is one of OpenTelemetry's SDK (extra `otel`): it is given a trace of each message from its send to the answer.
     Raises `InvalidField` for what is no agent, `StoreError` kinds for a store that can't be used, `RuntimeFailed` if the root gives up.
     """
     known = agents_from(agents)
+    traces = None if tracer_provider is None else traces_into(tracer_provider)
     async with open_store(url, executor=executor) as store:
-        runtime = Runtime(store, known, tuning or Tuning(), Scope(project=project), extra)
+        runtime = Runtime(store, known, tuning or Tuning(), Scope(project=project), extra, traces)
         async with runtime.running():
             yield runtime
+
+
+def traces_into(provider: TracerProvider) -> Traces:
+    """The meter that writes traces to `provider`. Imported here: nobody else needs OpenTelemetry installed."""
+    from .tracing import Traces
+
+    return Traces(provider)

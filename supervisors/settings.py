@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -24,6 +25,9 @@ from ..storage.model.errors import InvalidField, SettingsError
 from ..storage.sqlite.connect import MEMORY
 from ..storage.store import SQLITE, sqlite_path
 from ..storage.wire import structure
+
+if TYPE_CHECKING:
+    from ..actors.models.openai import ChatModel
 
 FILE: Final = "callboard.toml"
 STORE: Final = "callboard.db"
@@ -46,6 +50,11 @@ class Settings:
     """0: the system chooses."""
     team: str | None = None
     """MODULE:NAME of a `callboard.Team`; None: the demonstration team."""
+    model_url: str | None = None
+    """An OpenAI-compatible endpoint, as in `https://host/v1`: with it the demonstration team talks instead of taking commands."""
+    model: str | None = None
+    """The name of the model there."""
+    model_key: str | None = attrs.field(default=None, repr=False)
     tls_cert: Path | None = None
     tls_key: Path | None = None
     allowed_hosts: tuple[str, ...] = ()
@@ -53,6 +62,8 @@ class Settings:
     json: bool = False
     """Output, and logs, for programs."""
     log_level: str = "info"
+    traces: bool = False
+    """Send traces where OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT, …) say; needs the extra `otel`."""
     lease_seconds: float = limits.LEASE_SECONDS
     stop_grace_seconds: float = limits.STOP_GRACE_SECONDS
     live_turns: int = Tuning().live_turns
@@ -69,6 +80,9 @@ class Settings:
         _within("port", self.port, 0, 65_535)
         if (self.tls_cert is None) != (self.tls_key is None):
             missing, given = ("tls_key", "tls_cert") if self.tls_key is None else ("tls_cert", "tls_key")
+            raise InvalidField(f"needs {missing} as well", path=given)
+        if (self.model_url is None) != (self.model is None):
+            missing, given = ("model_url", "model") if self.model_url is None else ("model", "model_url")
             raise InvalidField(f"needs {missing} as well", path=given)
         if self.log_level not in LOG_LEVELS:
             raise InvalidField(f"must be one of {', '.join(LOG_LEVELS)}", path="log_level")
@@ -87,6 +101,18 @@ class Settings:
         path = sqlite_path(self.store)
         return None if path == MEMORY else Path(path)
 
+    def chat_model(self) -> ChatModel | None:
+        """The model that is set, if one is. Raises `SettingsError` for one that can't be asked."""
+        if self.model_url is None or self.model is None:
+            return None
+        from ..actors.models.openai import ChatModel
+
+        try:
+            return ChatModel(self.model_url, self.model, self.model_key)
+        except InvalidField as error:
+            setting = {"url": "model_url", "name": "model", "key": "model_key"}.get(error.path or "")
+            raise SettingsError(error.message, path=setting) from None
+
     @property
     def tuning(self) -> Tuning:
         """The figures of a runtime."""
@@ -102,6 +128,7 @@ class Settings:
         )
 
 
+_CREDENTIALS: Final = re.compile(r"://[^/@]*@")
 _FIELDS: Final = attrs.fields_dict(attrs.resolve_types(Settings))
 _PATHS: Final = frozenset({"data", "tls_cert", "tls_key"})
 
@@ -132,6 +159,19 @@ def load_settings(
         name = (error.path or "").lstrip(".")
         place = places.get(name.partition("[")[0])
         raise SettingsError(error.message, path=name if place is None else place) from None
+
+
+def shown(settings: Settings) -> dict[str, Any]:
+    """All settings as people may see them: a secret is only said to be set, and an address is without its credentials."""
+    found: dict[str, Any] = {}
+    for field in attrs.fields(Settings):
+        value = getattr(settings, field.name)
+        if not field.repr and value is not None:
+            value = "set"
+        if isinstance(value, str):
+            value = _CREDENTIALS.sub("://", value)
+        found[field.name] = str(value) if isinstance(value, Path) else value
+    return found
 
 
 def _within(name: str, value: float, least: float, most: float) -> None:

@@ -1,6 +1,7 @@
 """What a server tells its operators: structured logs, and a loop that is blocked.
 
-Lives here: setting logs up for `serve`, the lines about the supervision tree, the watch over the loop. Not here: who logs what; metrics.
+Lives here: setting logs and traces up for `serve`, the lines about the supervision tree, the watch over the loop. Not here: who logs what;
+metrics; spans (`tracing`).
 Invariant: nothing is set up by import (RT-16), and no value of a local variable gets into a log: it may be a token.
 """
 
@@ -12,14 +13,20 @@ import threading
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import trio
 
+from ..storage.model.errors import SettingsError
 from .tree import Escalated, Exit, Exited, Restarting, Stuck, TreeEvent
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
 
 log: Final = logging.getLogger("callboard.tree")
 loop_log: Final = logging.getLogger("callboard.loop")
+FIELDS: Final = ("session", "message_id", "attempt", "outcome", "seconds")
+"""What a log line may have beside its text: ids and figures, never what anybody wrote."""
 BLOCKED_SECONDS: Final = 1.0
 """A step of a task that lasts longer keeps everybody else waiting long enough to be told about (RT-6)."""
 
@@ -36,6 +43,8 @@ def set_up_logs(level: str, *, stream: TextIO | None = None, json: bool = False)
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
+        # By name: what a library attaches to its lines may be anything.
+        structlog.stdlib.ExtraAdder(allow=FIELDS),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.contextvars.merge_contextvars,
     ]
@@ -60,6 +69,28 @@ def set_up_logs(level: str, *, stream: TextIO | None = None, json: bool = False)
     # Their debug lines hold the bytes of requests, tokens included.
     for name in ("trio-websocket", "httpx", "httpcore", "h11", "aiosqlite"):
         logging.getLogger(name).setLevel(max(logging.INFO, root.level))
+
+
+@contextmanager
+def traces_of_server(wanted: bool) -> Iterator[TracerProvider | None]:
+    """Where a server's traces go, while the block lasts, if they are `wanted`. Raises `SettingsError` without the extra `otel`."""
+    if not wanted:
+        yield None
+        return
+    try:
+        from .tracing import exporting
+    except ImportError:
+        raise not_installed() from None
+    provider = exporting()
+    try:
+        yield provider
+    finally:
+        provider.shutdown()
+
+
+def not_installed() -> SettingsError:
+    """What is said where OpenTelemetry is missing."""
+    return SettingsError("needs the extra otel: pip install 'callboard[otel]'", path="traces")
 
 
 def _in_order(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -25,12 +25,15 @@ from ...storage.model.errors import (
     StoreReadOnly,
     Unavailable,
 )
+from ...storage.model.ids import turn_id
 from ...storage.model.limits import ERROR_CHARS, MAX_TAKEOVERS
 from ...storage.model.messages import Kind
 from ...storage.model.states import Outcome, Reason
 from ...storage.model.turns import Claimed, StopRequest, TurnMessage
 from ...storage.ops import CommitTurn, Fail, HandBack, Retry
+from ...storage.ops.deliveries import End
 from ..desk import Desk, in_turn
+from ..ports import TurnEnd, TurnFacts
 from ..session.agents.base import Runs
 from ..session.steps import StepLog
 from ..session.tokens import Pulse, TokenStream
@@ -80,6 +83,9 @@ class Delivery:
         self._turn: Turn | None = None
         self._unread: tuple[str, ...] = ()
         self._tokens = TokenStream(self._store, claimed.lease, floor.pulse)
+        self._began = trio.current_time()
+        self._facts = _facts(claimed)
+        self._watch = floor.desk.meter.turn(self._facts)
         self._retime()
 
     # -- what the keeper and the dispatcher tell it --------------------------------------------------------------------
@@ -146,6 +152,8 @@ class Delivery:
             await clear_stuck(self._store, self.claimed.lease.mailbox, self._floor.holder)
         elif ending is not None:
             await self.end(ending)
+        else:
+            self._tell("lost")
 
     async def give_up(self) -> None:
         """The agent survived its cancel (RT-6): end the turn without it and mark the session stuck."""
@@ -155,6 +163,7 @@ class Delivery:
         log.error("stuck: %s survived its cancel; it runs nothing more here until that task ends", self.address)
         if ending is None:
             self.ended = True
+            self._tell("lost")
         else:
             await self.end(ending)
 
@@ -163,7 +172,26 @@ class Delivery:
         self.ended = True
         if self._turn is not None:
             self._turn.end()
-        await settle_end(self._store, self.claimed, ending, lambda: self.trusted)
+        written = await settle_end(self._store, self.claimed, ending, lambda: self.trusted)
+        if written is None:
+            self._tell("unknown")
+        elif isinstance(ending, CommitTurn) and written.end is End.COMMITTED:
+            self._tell(ending.outcome, written.seq)
+        else:
+            self._tell(written.end)
+
+    def _tell(self, end: str, seq: int | None = None) -> None:
+        """The one line about this attempt, and whoever watches it."""
+        facts, seconds = self._facts, trio.current_time() - self._began
+        shown = {
+            "session": facts.session,
+            "message_id": facts.message_id,
+            "attempt": facts.attempt,
+            "outcome": str(end),
+            "seconds": round(seconds, 4),
+        }
+        log.info("a turn ended: %s", end, extra=shown)
+        self._watch.ended(TurnEnd(str(end), seconds, seq))
 
     async def _deliver(self) -> Ending | None:
         claimed = self.claimed
@@ -196,12 +224,11 @@ class Delivery:
         claimed = self.claimed
         reads = self._store.reads
         known = await reads.steps(claimed.scope, claimed.head.id) if claimed.steps else ()
-        turn = "turn_" + claimed.head.id.removeprefix("msg_")
         if self._stop is not None:
             # Stopped by an earlier holder: nothing runs again, what it had streamed is the answer (RT-4).
-            texts = await reads.tokens(claimed.scope, claimed.session, turn)
+            texts = await reads.tokens(claimed.scope, claimed.session, self._facts.turn)
             self._tokens.recover(texts.get(max(texts, default=0), ""))
-        return StepLog(self._store, claimed.scope, claimed.lease, turn, known)
+        return StepLog(self._store, claimed.scope, claimed.lease, self._facts.turn, known)
 
     async def _run_agent(self, steps: StepLog) -> str | None:
         claimed = self.claimed
@@ -214,7 +241,8 @@ class Delivery:
             self._turn.ask_to_stop()
         token = in_turn.set(claimed.session)
         try:
-            result = await agent.run(self._turn)
+            with self._watch.running():
+                result = await agent.run(self._turn)
         finally:
             in_turn.reset(token)
         if result is not None and not isinstance(result, str):
@@ -279,6 +307,24 @@ class Delivery:
     def _hint(self, aspect: int) -> None:
         if aspect & Aspect.CONTROL:
             self.wants_control = True
+
+
+def _facts(claimed: Claimed) -> TurnFacts:
+    head, lease = claimed.head, claimed.lease
+    return TurnFacts(
+        project=claimed.scope.project,
+        session=claimed.session,
+        agent=claimed.agent,
+        turn=turn_id(head.id),
+        attempt=lease.attempt,
+        message=head.id,
+        message_id=head.message_id,
+        chain=head.chain,
+        kind=head.kind,
+        created_at=head.created_at,
+        mailbox=lease.mailbox,
+        epoch=lease.epoch,
+    )
 
 
 def _readable(message: TurnMessage) -> bool:

@@ -17,7 +17,7 @@ from ...storage.model.errors import Busy, CallboardError, LeaseLost, OutcomeUnkn
 from ...storage.model.events import EventKind
 from ...storage.model.turns import Claimed, StepKind
 from ...storage.ops import ClearStuck, CommitTurn, Fail, HandBack, RecordStep, Retry
-from ...storage.ops.deliveries import StepEvent
+from ...storage.ops.deliveries import Ended, StepEvent
 from ...storage.store import Store
 
 log: Final = logging.getLogger("callboard.delivery")
@@ -26,16 +26,17 @@ AGAIN_SECONDS: Final = 1.0
 _TROUBLE: Final = (Busy, StoreFull, StoreReadOnly)
 
 
-async def settle_end(store: Store, claimed: Claimed, ending: Ending, trusted: Callable[[], bool]) -> None:
-    """Send `ending` until it is written, refused for good, or the lease is no longer `trusted`."""
+async def settle_end(store: Store, claimed: Claimed, ending: Ending, trusted: Callable[[], bool]) -> Ended | None:
+    """Send `ending` until it is written, refused for good, or the lease is no longer `trusted`; None unless it is known to be written."""
     again = await _send(store, claimed.session, ending)
-    while again is not None and trusted():
+    while isinstance(again, CallboardError) and trusted():
         if isinstance(again, OutcomeUnknown):
             again = await _read_back(store, claimed)
         else:
             # A full disk gives no event when it has room again.
             await trio.sleep(AGAIN_SECONDS)
             again = await _send(store, claimed.session, ending)
+    return again if isinstance(again, Ended) else None
 
 
 async def clear_stuck(store: Store, mailbox: int, holder: str) -> None:
@@ -43,10 +44,10 @@ async def clear_stuck(store: Store, mailbox: int, holder: str) -> None:
     await _send(store, holder, ClearStuck(mailbox, holder))
 
 
-async def _send(store: Store, name: str, op: Ending | ClearStuck | RecordStep) -> CallboardError | None:
-    """Settle `op`; the error if it is worth going on, None if nothing is left to do."""
+async def _send(store: Store, name: str, op: Ending | ClearStuck | RecordStep) -> Ended | CallboardError | None:
+    """Settle `op`: how the turn ended; the error if it is worth going on; None if nothing is left to do."""
     try:
-        await store.settle(op)
+        result = await store.settle(op)
     except LeaseLost:
         log.warning("late: %s was taken over; nothing was written", name)
     except (*_TROUBLE, OutcomeUnknown) as error:
@@ -54,10 +55,12 @@ async def _send(store: Store, name: str, op: Ending | ClearStuck | RecordStep) -
         return error
     except CallboardError as error:
         log.error("the end of %s was refused (%s); its lease will run out", name, error.code)
+    else:
+        return result if isinstance(result, Ended) else None
     return None
 
 
-async def _read_back(store: Store, claimed: Claimed) -> CallboardError | None:
+async def _read_back(store: Store, claimed: Claimed) -> Ended | CallboardError | None:
     lease = claimed.lease
     try:
         message = await store.reads.message(claimed.scope, claimed.head.id)

@@ -1,6 +1,7 @@
 """The HTTP application: which address answers what, and the gate in front of all of them.
 
-Lives here: the table of routes, credentials and Origin before any route. Not here: what routes do (routes), websockets (live), the front.
+Lives here: the table of routes, credentials and Origin before any route. Not here: which of them is open to whom (access), what routes do
+(routes), websockets (live), the front.
 
 Invariant: an address that is not in the table as public answers nobody without a valid credential, not even with 404.
 """
@@ -18,15 +19,19 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...storage.model.errors import CallboardError
-from .auth import check_origin
+from . import door
+from .access import ANYWHERE, check_may
 from .edge import Ask, Edge
 from .errors import error_response, on_callboard_error, on_fault, on_http_exception
-from .routes import approvals, messages, sessions, streams, system
+from .fields import check_origin
+from .routes import approvals, console, members, messages, operations, sessions, streams, system
 
 Handler = Callable[[Ask], Awaitable[Response]]
 PUBLIC: Final[Mapping[str, Mapping[str, Handler]]] = {
     "/healthz": {"GET": system.healthz},
     "/readyz": {"GET": system.readyz},
+    "/": {"GET": door.home},  # asks for the key itself, as a browser must be told how to get one
+    **console.ASSETS,
 }
 ROUTES: Final[Mapping[str, Mapping[str, Handler]]] = {
     "/v1/sessions": {"GET": sessions.listing, "POST": sessions.create},
@@ -38,10 +43,21 @@ ROUTES: Final[Mapping[str, Mapping[str, Handler]]] = {
     "/v1/turns/{id}/events": {"GET": streams.turn},
     "/v1/messages/{id}": {"GET": messages.show},
     "/v1/inbox": {"GET": messages.inbox},
+    "/v1/inbox/prune": {"POST": operations.prune},
     "/v1/inbox/{id}/requeue": {"POST": messages.requeue},
     "/v1/inbox/{id}/cancel": {"POST": messages.cancel},
     "/v1/approvals/{id}": {"POST": approvals.answer},
     "/v1/tree": {"GET": system.tree},
+    "/v1/doctor": {"GET": operations.doctor},
+    "/metrics": {"GET": operations.metrics},
+    "/v1/whoami": {"GET": members.whoami},
+    "/v1/tickets": {"POST": members.tickets},
+    "/v1/logout": {"POST": members.logout},
+    "/v1/members": {"GET": members.members, "POST": members.add},
+    "/v1/members/{id}/suspend": {"POST": members.suspend},
+    "/v1/members/{id}/resume": {"POST": members.resume},
+    "/v1/tokens": {"GET": members.tokens, "POST": members.create},
+    "/v1/tokens/{id}/revoke": {"POST": members.revoke},
 }
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -50,7 +66,7 @@ def make_app(edge: Edge) -> ASGIApp:
     """The application that the front serves. Its scopes need `state.stopping`, the event of the front's stop."""
     app = Starlette(
         routes=[
-            Route(path, _endpoint(edge, methods), methods=[*methods])
+            Route(path, _endpoint(edge, path, methods), methods=[*methods])
             for table in (PUBLIC, ROUTES)
             for path, methods in table.items()
         ],
@@ -74,21 +90,27 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            scope["state"]["principal"] = (
-                None if scope["path"] in PUBLIC else self._edge.auth.principal(scope["headers"])
-            )
+            path, headers = scope["path"], scope["headers"]
+            principal = None
+            if path not in PUBLIC:
+                principal = await self._edge.auth.principal(headers, anywhere=path in ANYWHERE)
+            scope["state"]["principal"] = principal
             if scope["method"] not in _READS:
-                check_origin(scope["headers"], self._edge.hosts)
+                check_origin(headers, self._edge.hosts, required=principal is not None and principal.by_cookie)
         except CallboardError as refusal:
             await error_response(refusal)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
 
-def _endpoint(edge: Edge, methods: Mapping[str, Handler]) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(edge: Edge, path: str, methods: Mapping[str, Handler]) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         # One route an address, so that a 405 can name all its methods. HEAD is GET whose body the front leaves out.
-        handler = methods["GET" if request.method == "HEAD" else request.method]
-        return await handler(Ask(request, edge, request.state.principal))
+        method = "GET" if request.method == "HEAD" else request.method
+        request.state.route = path
+        visitor = request.state.principal
+        if visitor is not None:
+            check_may(visitor.kind, path, method)
+        return await methods[method](Ask(request, edge, visitor))
 
     return endpoint

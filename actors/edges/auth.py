@@ -1,7 +1,7 @@
 """Who is asking: credentials, what they stand for, and the project that a request acts in.
 
-Lives here: principals, the check of tokens, cookies and tickets, the rule for Origin. Not here: which route is open to whom (access), the
-operator's own token file (token_file), the way in for browsers (door), rows (storage).
+Lives here: principals, the check of tokens, cookies and tickets. Not here: which route is open to whom (access), the operator's
+own token file (token_file), the way in for browsers (door), the rule for Origin (fields), rows (storage).
 
 Invariant: who a message is from is stamped from the credential (AUTH-2). A secret is never kept, logged or shown: only its digest is, and it
 is by the digest that a credential is found.
@@ -10,19 +10,19 @@ is by the digest that a credential is found.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Final
-from urllib.parse import urlsplit
 
 import attrs
+import trio
 
 from ...storage.model.access import Carrier, Grant, Kind, Purpose, Standing, digest, new_secret
 from ...storage.model.addresses import SEGMENT, Scope, Sender
-from ...storage.model.errors import CallboardError, Forbidden, InvalidField, NotFound, Unauthorized
+from ...storage.model.errors import CallboardError, InvalidField, NotFound, Unauthorized
 from ...storage.model.ids import new_id
 from ...storage.ops import IssueTicket, NoteUse, RedeemTicket, RevokeCredential
 from ...storage.store import Store
+from .fields import Fields, bearer_token, cookie, one_field
 
 PROJECT: Final = "Callboard-Project"
 SECONDS: Final = {Purpose.WEBSOCKET: 30.0, Purpose.CONSOLE: 600.0}
@@ -30,9 +30,6 @@ SECONDS: Final = {Purpose.WEBSOCKET: 30.0, Purpose.CONSOLE: 600.0}
 COOKIE_SECONDS: Final = 30 * 24 * 3600
 NOTE_SECONDS: Final = 30.0
 """The last use of a credential is written at most this often."""
-_PORTS: Final = {"http": 80, "https": 443}
-
-Fields = Iterable[tuple[bytes, bytes]]
 
 
 @attrs.frozen
@@ -68,13 +65,13 @@ class Ticket:
 
 
 class Auth:
-    """Checks credentials: the operator's token, and those that are rows. `cookie` is the name that this server's cookie has."""
+    """Checks credentials: the operator's token, and those that are rows. `cookie_name` is what this server's cookie is called."""
 
-    def __init__(self, token: str, operator: Principal, store: Store, *, cookie: str = "callboard") -> None:
+    def __init__(self, token: str, operator: Principal, store: Store, *, cookie_name: str = "callboard") -> None:
         self._digest = digest(token)
-        self._operator = operator
+        self.operator = operator
         self._store = store
-        self.cookie = cookie
+        self.cookie_name = cookie_name
 
     def __repr__(self) -> str:
         return "<Auth>"
@@ -99,6 +96,13 @@ class Auth:
             return True
         return standing is not None and _may_act(standing, principal.scope.project)
 
+    async def until_refused(self, principal: Principal, every: float) -> None:
+        """Return once what was granted no longer is; looks `every` so many seconds."""
+        while True:
+            await trio.sleep(every)
+            if not await self.holds(principal):
+                return
+
     async def issue(self, principal: Principal, purpose: Purpose, *, grant: Grant | None = None) -> Ticket:
         """A ticket that opens, once, what `principal` may open, or what `grant` is good for."""
         secret = new_secret()
@@ -116,7 +120,7 @@ class Auth:
         """The principal of a websocket that is opened with a ticket. Raises `Unauthorized`."""
         used = await self._store.apply(RedeemTicket(digest(ticket), Purpose.WEBSOCKET, new_id("use")))
         if used.maker is None:
-            return attrs.evolve(self._operator, scope=used.home)
+            return attrs.evolve(self.operator, scope=used.home)
         standing = await self._store.access.standing_of(used.maker, self._store.now())
         if standing is None or not _may_act(standing, used.home.project):
             raise Unauthorized("the ticket is not valid any more")
@@ -136,14 +140,14 @@ class Auth:
 
     async def _standing(self, fields: list[tuple[bytes, bytes]]) -> Standing | None:
         """The credential of a request; None for the operator's token file. Raises `Unauthorized`."""
-        bearer = _bearer(fields)
+        bearer = bearer_token(fields)
         if bearer is not None:
             known = digest(bearer)
             if hmac.compare_digest(known, self._digest):
                 return None
             carrier, wrong = Carrier.BEARER, "the bearer token is not valid"
         else:
-            value = _cookie(fields, self.cookie)
+            value = cookie(fields, self.cookie_name)
             if value is None:
                 raise Unauthorized("a bearer token is needed")
             known = digest(value)
@@ -162,16 +166,16 @@ class Auth:
         if project is not None and not SEGMENT.match(project):
             raise InvalidField("must be [a-z0-9][a-z0-9._-]{0,62}", path=PROJECT)
         projects = None if standing is None else standing.projects
-        home = self._operator.scope
+        home = self.operator.scope
         if project is None and projects is not None:
             if len(projects) > 1 and not anywhere:
                 raise InvalidField(f"must name one of {', '.join(projects)}", path=PROJECT)
-            project = projects[0]
+            project = next(iter(projects))
         if project is not None and projects is not None and project not in projects:
             raise NotFound("there is no such project here", path=PROJECT)
         scope = Scope(home.tenant, project or home.project)
         if standing is None:
-            return attrs.evolve(self._operator, scope=scope)
+            return attrs.evolve(self.operator, scope=scope)
         return Principal(
             self._sender(standing),
             scope,
@@ -191,65 +195,8 @@ class Auth:
                 # A cookie signs as the token that it came from: a message id is the same one from both.
                 return Sender(standing.parent or standing.id, "member", standing.label or standing.home.project)
             case Kind.OPERATOR:
-                return self._operator.sender
-
-
-def check_origin(
-    headers: Fields, hosts: Collection[str], *, required: bool = False
-) -> None:
-    """Refuse what a page of another origin sends in a browser; a program sends no Origin and may pass, unless it is `required`.
-
-    An origin is ours if it is what the Host field names, or one of the configured `hosts` (names in lower case) on its scheme's own port.
-    Raises `Forbidden`.
-    """
-    fields = list(headers)
-    origin = one_field(fields, b"origin")
-    if origin is None:
-        if required:
-            raise Forbidden("a request with a cookie must name its origin", path="Origin")
-        return
-    ours = one_field(fields, b"host") or ""
-    try:
-        parts = urlsplit(origin)
-        port = parts.port or _PORTS[parts.scheme]
-        host = urlsplit(f"{parts.scheme}://{ours}")
-        if parts.hostname == host.hostname and port == (host.port or _PORTS[parts.scheme]):
-            return
-        if parts.hostname in hosts and port == _PORTS[parts.scheme]:
-            return
-    except (ValueError, KeyError):
-        pass  # no origin that a browser sends for a page of ours
-    raise Forbidden("a page of another origin may not do this", path="Origin")
-
-
-def one_field(headers: Fields, name: bytes) -> str | None:
-    """The value of a field that may stand there once. Raises `InvalidField` if there are several."""
-    values = [value for field, value in headers if field.lower() == name]
-    if len(values) > 1:
-        raise InvalidField("may be given once", path=name.decode("ascii").title())
-    return values[0].decode("latin-1") if values else None
+                return self.operator.sender
 
 
 def _may_act(standing: Standing, project: str) -> bool:
     return standing.projects is None or project in standing.projects
-
-
-def _bearer(fields: Fields) -> str | None:
-    """The bearer token; None if no credential is given so. Raises `Unauthorized` for any other kind."""
-    given = one_field(fields, b"authorization")
-    if given is None:
-        return None
-    scheme, _, token = given.partition(" ")
-    if scheme.lower() != "bearer" or not token:
-        raise Unauthorized("a bearer token is needed")
-    return token.strip()
-
-
-def _cookie(fields: Fields, name: str) -> str | None:
-    for field, value in fields:
-        if field.lower() == b"cookie":
-            for pair in value.decode("latin-1").split(";"):
-                found, _, text = pair.strip().partition("=")
-                if found == name:
-                    return text
-    return None

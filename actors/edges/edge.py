@@ -7,7 +7,8 @@ Invariant: nothing of a request is used before it was checked here: unknown fiel
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 import attrs
@@ -20,9 +21,10 @@ from ...storage.model.ids import check_message_id
 from ...storage.model.limits import PAGE_LIMIT
 from ...storage.wire import parse_object, structure
 from ..desk import Desk
-from ..ports import TreeView
-from .auth import Auth, Principal, one_field
+from ..ports import Operations, TreeView
+from .auth import Auth, Principal
 from .errors import WrongContentType
+from .fields import one_field
 
 T = TypeVar("T")
 CURSOR_MOST: Final = 2**63 - 1
@@ -43,6 +45,8 @@ class Pace:
     """For the closing handshake of a client that was too slow or too quiet."""
     health: float = 2.0
     """For the store's answer to a health check."""
+    recheck: float = 10.0
+    """Between two looks at whether an open stream's credential is still good (AUTH-3)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,6 +58,7 @@ class Edge:
     auth: Auth
     hosts: frozenset[str] = frozenset()
     taking: Callable[[], bool] = lambda: True
+    operations: Operations | None = None
     pace: Pace = attrs.field(factory=Pace)
 
 
@@ -99,6 +104,13 @@ class Ask:
     def check_key(self) -> None:
         """Accept an Idempotency-Key where a repeat does no harm without it. Raises `InvalidField`."""
         _ = self.key
+
+    @property
+    def refused(self) -> Callable[[], Awaitable[None]] | None:
+        """Returns once the credential is no longer good, for what stays open; None: it can't become bad."""
+        if self.principal.credential is None:
+            return None
+        return partial(self.edge.auth.until_refused, self.principal, self.edge.pace.recheck)
 
     def query(self, *known: str) -> dict[str, str]:
         """The query's parameters. Raises `InvalidField` for one that is not known, or that is there twice."""

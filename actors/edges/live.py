@@ -19,7 +19,7 @@ import trio_websocket
 from ...storage.model.errors import CallboardError, InvalidField, NotFound, UnknownTarget, bounded
 from ...storage.model.ids import check_client_id
 from ...storage.wire import parse_object
-from .auth import Principal, check_origin
+from .auth import Principal
 from .commands import (
     AlreadySubscribed,
     BinaryFrame,
@@ -35,6 +35,7 @@ from .commands import (
 )
 from .edge import Edge
 from .errors import error_response
+from .fields import check_origin
 from .frames import FrameStream, encode_text_frame
 from .subscriptions import Batches, Subscription
 from .views import dump, receipt_view
@@ -42,9 +43,12 @@ from .views import dump, receipt_view
 log: Final = logging.getLogger("callboard.live")
 PATH: Final = "/v1/live"
 SUBPROTOCOL: Final = "callboard.v1"
+CLIENT: Final = "client"
+TICKET: Final = "ticket"
 SUBSCRIPTIONS_MOST: Final = 64
 _TOO_SLOW: Final = (1013, "too slow, resume by cursor")
 _MUTE: Final = (1011, "no answer to a ping")
+_REFUSED: Final = (1008, "the credential is not valid any more")
 
 
 class Live:
@@ -56,7 +60,7 @@ class Live:
 
     async def __call__(self, request: trio_websocket.WebSocketRequest, stream: FrameStream) -> None:
         try:
-            principal = self._admit(request, stream)
+            principal = await self._admit(request, stream)
         except CallboardError as refusal:
             answer = error_response(refusal)
             headers = [field for field in answer.raw_headers if field[0] != b"content-length"]
@@ -66,24 +70,29 @@ class Live:
         websocket = await request.accept(subprotocol=chosen)
         await Conversation(self._edge, principal, self._batches, stream, websocket).run()
 
-    def _admit(self, request: trio_websocket.WebSocketRequest, stream: FrameStream) -> Principal:
+    async def _admit(self, request: trio_websocket.WebSocketRequest, stream: FrameStream) -> Principal:
         """Who opens this websocket. Raises what it is refused with."""
         headers = [*request.headers, (b"host", stream.host.encode("ascii"))]
-        principal = self._edge.auth.principal(headers)
-        check_origin(headers, self._edge.hosts)
         path, _, query = request.path.partition("?")
+        given = parse_qsl(query, keep_blank_values=True)
+        tickets = [value for name, value in given if name == TICKET] if path == PATH else []
+        # A ticket is used up last, so that a handshake which is wrong in itself does not cost one.
+        principal = None if tickets else await self._edge.auth.principal(headers)
+        check_origin(headers, self._edge.hosts, required=principal is not None and principal.by_cookie)
         if path != PATH:
             raise NotFound("there is no such address here")
-        client: str | None = None
-        for name, value in parse_qsl(query, keep_blank_values=True):
-            if name != "client":
+        seen: set[str] = set()
+        for name, value in given:
+            if name not in (CLIENT, TICKET):
                 raise InvalidField("is not a parameter of this address", path=name)
-            if client is not None:
+            if name in seen:
                 raise InvalidField("may be given once", path=name)
-            client = check_client_id(value)
+            seen.add(name)
+            if name == CLIENT:
+                check_client_id(value)
         if request.proposed_subprotocols and SUBPROTOCOL not in request.proposed_subprotocols:
             raise InvalidField(f"must offer {SUBPROTOCOL}", path="Sec-WebSocket-Protocol")
-        return principal
+        return principal or await self._edge.auth.redeem(tickets[0])
 
 
 class Conversation:
@@ -109,6 +118,8 @@ class Conversation:
         """Serve the client until it leaves, or must."""
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._keep_alive)
+            if self._principal.credential is not None:
+                self._nursery.start_soon(self._keep_right)
             try:
                 while True:
                     await self._hear(await self._websocket.get_message())
@@ -203,6 +214,11 @@ class Conversation:
                 await self._websocket.ping()
             if waiting.cancelled_caught:
                 await self._end(_MUTE)
+
+    async def _keep_right(self) -> None:
+        """End the connection once its credential is no longer good."""
+        await self._edge.auth.until_refused(self._principal, self._edge.pace.recheck)
+        await self._end(_REFUSED)
 
     async def _end(self, closing: tuple[int, str]) -> None:
         self._closing = self._closing or closing

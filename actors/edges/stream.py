@@ -7,7 +7,7 @@ Invariant: an event is sent once, in the order of its id, after its row is commi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 from starlette.responses import Response
@@ -32,8 +32,8 @@ _BEAT = b": beat\n"
 class EventStream(Response):
     """The events of a session above `after`, then live; with `turn` only those of one turn, until its end.
 
-    It also ends, in good order, when the front stops, and when the session or the store is gone: the client comes back with its cursor and
-    is told by a status.
+    It also ends, in good order, when the front stops, when the session or the store is gone, and when `refused` returns, as the credential is
+    no longer good: the client comes back with its cursor and is told by a status.
     """
 
     media_type = "text/event-stream"
@@ -48,6 +48,7 @@ class EventStream(Response):
         pace: Pace,
         *,
         turn: str | None = None,
+        refused: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
@@ -58,6 +59,8 @@ class EventStream(Response):
         self._stopping = stopping
         self._pace = pace
         self._turn = turn
+        self._refused = refused
+        self._over = False
         self._until: int | None = None
         """Where a turn's events end, once that is known."""
         self._waiting = trio.CancelScope()
@@ -67,6 +70,8 @@ class EventStream(Response):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_until_gone, receive, nursery.cancel_scope)
             nursery.start_soon(self._until_stop)
+            if self._refused is not None:
+                nursery.start_soon(self._until_refused, self._refused, nursery.cancel_scope)
             await self._pump(send)
             nursery.cancel_scope.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -76,12 +81,12 @@ class EventStream(Response):
         try:
             async with self._desk.follow(self._scope, self._session, after=self._after) as feed:
                 await self._learn_end()
-                while not self._stopping.is_set() and not self._at_end(feed):
+                while not self._ending and not self._at_end(feed):
                     items = await self._next(feed)
                     ours = [item for item in items if self._is_ours(item)]
                     if ours:
                         await _write(send, b"".join(map(sse, ours)))
-                    elif not items and not self._stopping.is_set():
+                    elif not items and not self._ending:
                         await _write(send, _BEAT)
                     if self._turn is not None and any(item.kind in TERMINAL for item in ours):
                         return
@@ -111,9 +116,21 @@ class EventStream(Response):
     def _at_end(self, feed: Feed) -> bool:
         return self._until is not None and feed.cursor >= self._until
 
+    @property
+    def _ending(self) -> bool:
+        return self._over or self._stopping.is_set()
+
     async def _until_stop(self) -> None:
         await self._stopping.wait()
         self._waiting.cancel()
+
+    async def _until_refused(self, refused: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
+        await refused()
+        self._over = True
+        self._waiting.cancel()
+        # A reader that takes nothing must not keep the stream open either.
+        await trio.sleep(self._pace.close)
+        scope.cancel()
 
 
 async def _until_gone(receive: Receive, scope: trio.CancelScope) -> None:

@@ -13,11 +13,13 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from ...storage.model.access import Credential, Member
 from ...storage.model.addresses import Sender
 from ...storage.model.events import Event
 from ...storage.model.messages import MessageView, Receipt
 from ...storage.model.sessions import Entry, Session
 from ...storage.model.states import Status
+from ...storage.ops.upkeep import Pruned
 from ...storage.reads import AttemptView
 from ...storage.wire import rfc3339
 from ..ports import TreeNode
@@ -163,6 +165,38 @@ def tree_view(node: TreeNode) -> dict[str, Any]:
         "since": rfc3339(node.since),
         "children": [tree_view(child) for child in node.children],
     }
+
+
+def member_view(member: Member) -> dict[str, Any]:
+    """{name, projects, created, suspended}; `suspended` is since when, or null"""
+    return {
+        "name": member.name,
+        "projects": list(member.projects),
+        "created": rfc3339(member.created),
+        "suspended": None if member.suspended is None else rfc3339(member.suspended),
+    }
+
+
+def credential_view(credential: Credential) -> dict[str, Any]:
+    """{id, carrier, kind, member?, project?, label, created, used?, expires?, revoked?}; without project it is good for all of its holder's"""
+    times = {"used": credential.used, "expires": credential.expires, "revoked": credential.revoked}
+    return _without_absent(
+        {
+            "id": credential.id,
+            "carrier": credential.carrier,
+            "kind": credential.grant.kind,
+            "member": credential.grant.member,
+            "project": credential.home.project if credential.grant.bound else None,
+            "label": credential.label,
+            "created": rfc3339(credential.created),
+            **{name: None if at is None else rfc3339(at) for name, at in times.items()},
+        }
+    )
+
+
+def pruned_view(pruned: Pruned) -> dict[str, Any]:
+    """{blanked, deleted, more}"""
+    return {"blanked": pruned.blanked, "deleted": pruned.deleted, "more": pruned.more}
 
 
 def event_frame(event: Event) -> dict[str, Any]:

@@ -60,6 +60,8 @@ def _endpoint(url: str) -> str:
         raise InvalidField("is not a URL", path="url") from None
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise InvalidField("must be an http or https URL, as in http://127.0.0.1:8000/v1", path="url")
+    if parsed.port is not None and not 0 < parsed.port < 65_536:
+        raise InvalidField("has a port that does not exist", path="url")
     if parsed.userinfo or parsed.query or parsed.fragment:
         raise InvalidField("must have no credentials, query or fragment; the key is given apart", path="url")
     return str(parsed).rstrip("/").removesuffix(ROUTE).rstrip("/")
@@ -160,6 +162,8 @@ class ChatModel:
 
     async def _read(self, response: httpx.Response, chunks: AsyncIterator[bytes], out: _Out) -> Completion:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise ModelRefused("the model's service compresses its answers, although it was asked not to")
         if kind == "text/html":
             raise ModelRefused("a web page came instead of an answer: is the URL of the model right?")
         reader = AnswerReader()
@@ -218,7 +222,7 @@ class ChatModel:
             said = error_text(json.loads(body))
         except (ValueError, RecursionError):
             said = body.decode("utf-8", "replace")
-        told = f"{status}: {self._safe(said)}" if said.strip() else f"{status} {response.reason_phrase}"
+        told = f"{status}: {self._safe(said)}" if said.strip() else f"{status} {self._safe(response.reason_phrase)}"
         if worth_another_try(status):
             wait = asked_to_wait(response.headers, datetime.now(UTC))
             return ModelUnavailable(f"the model's service is not available ({told})", retry_after=wait)
@@ -245,7 +249,8 @@ class _Out:
 @asynccontextmanager
 async def _chunks(response: httpx.Response) -> AsyncIterator[AsyncIterator[bytes]]:
     """The body as it comes; the connection is closed at the end, whether all of it was read or not."""
-    chunks = response.aiter_bytes()
+    # Not decoded: a few bytes can decode to more than any limit, and nothing but plain text was asked for.
+    chunks = response.aiter_raw()
     try:
         yield chunks
     finally:

@@ -113,6 +113,11 @@ class Turn:
         self._check()
         await self._tokens.write(text)
 
+    async def flush(self) -> None:
+        """Commit what was streamed so far, so that it stands before whatever is recorded next."""
+        self._check()
+        await self._tokens.flush()
+
     async def sleep(self, seconds: float) -> bool:
         """Wait; False as soon as the turn is asked to stop."""
         with trio.move_on_after(seconds):

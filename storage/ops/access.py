@@ -6,8 +6,19 @@ from typing import ClassVar
 
 import attrs
 
-from ..model.access import Credential, Grant, Member, Purpose, Redeemed
+from ..model.access import (
+    Credential,
+    Grant,
+    Kind,
+    Member,
+    Purpose,
+    Redeemed,
+    check_label,
+    check_member_name,
+    check_project,
+)
 from ..model.addresses import Scope
+from ..model.ids import new_id
 from .base import Op
 
 
@@ -46,6 +57,20 @@ class IssueToken(Op[Credential]):
     digest: bytes = attrs.field(repr=False)
     grant: Grant
     label: str = ""
+
+
+def issue_token(home: Scope, digest: bytes, *, member: str | None, project: str | None, label: str) -> IssueToken:
+    """Build an `IssueToken` from checked fields: for a member, else for a project, else for the operator.
+
+    With a project it is good for that one alone. Raises `InvalidField` naming the wrong field.
+    """
+    bound = project is not None
+    if member is not None:
+        grant = Grant(Kind.MEMBER, check_member_name(member, "member"), bound)
+    else:
+        grant = Grant(Kind.PROJECT if bound else Kind.OPERATOR, None, bound)
+    scope = home if project is None else Scope(home.tenant, check_project(project))
+    return IssueToken(scope, new_id("tok"), digest, grant, check_label(label))
 
 
 @attrs.frozen

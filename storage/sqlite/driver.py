@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import trio
@@ -71,6 +72,11 @@ class SqliteDriver:
         if self.path != MEMORY:
             self._files = _identities(self.path)
 
+    @property
+    def file(self) -> Path | None:
+        """The database's file; None for one in memory."""
+        return None if self.path == MEMORY else Path(self.path).absolute()
+
     def announce(self, url: str) -> None:
         """Say in the lock file where this process serves."""
         if self.lock is not None:
@@ -87,11 +93,6 @@ class SqliteDriver:
     async def read(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]:
         """Rows of each statement, all from one snapshot."""
         return await next(self._readers).run(partial(self._read, queries))
-
-    async def integrity(self) -> str:
-        """`ok`, or what the database says is wrong with it."""
-        ((row,),) = await self.read(("integrity", {}))
-        return str(row[0])
 
     async def aclose(self) -> None:
         """Write the clock's floor, close all connections and give the file up."""

@@ -54,15 +54,19 @@ def check_file(path: str | os.PathLike[str], migrations: Sequence[Migration] | N
 
     A missing or empty file passes. Call it with the lock held. Raises as `pending` does, and the mapped errors of an unreadable file.
     """
+    if Path(path).resolve().exists():
+        pending_in(path, migrations)
+
+
+def pending_in(path: str | os.PathLike[str], migrations: Sequence[Migration] | None = None) -> list[Migration]:
+    """The migrations still to apply to a file, which is read and changed as little as can be. As `check_file`."""
     file = Path(path).resolve()
-    if not file.exists():
-        return
     if file.is_dir():
         raise is_a_folder(str(file))
     uri = f"{file.as_uri()}?{_gentlest_open(file)}"
     try:
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
-            pending(connection, migrations)
+            return pending(connection, migrations)
     except sqlite3.Error as exc:
         raise map_sqlite_error(exc, str(file)) or StoreError(f"can't be read ({exc})", path=shown(str(file))) from exc
 

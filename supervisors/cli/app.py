@@ -6,16 +6,12 @@ Not here: what they do. Everything else is imported when a command runs, as `--h
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
-from cyclopts.validators import Number
 
-Flag = Annotated[bool | None, Parameter(negative="")]
-"""Given or not: a `--no-…` beside each would only lengthen the help."""
-
-Limit = Annotated[int, Parameter(validator=Number(gte=1, lte=200))]
-Number0 = Annotated[int, Parameter(validator=Number(gte=0))]
+from .admission import console, member, token
+from .arguments import Flag, Limit, Number0, given
 
 
 def _version() -> str:
@@ -36,6 +32,9 @@ sessions = App(name="sessions", help="Sessions of the running server, or of the 
 inbox = App(name="inbox", help="Messages and the stage that each is in.")
 app.command(sessions)
 app.command(inbox)
+app.command(member)
+app.command(token)
+app.command(console)
 
 
 @app.command
@@ -74,11 +73,11 @@ def serve(
     log_level
         Default: info.
     """
-    given = _given(locals())
+    settings = given(locals())
 
     from .serving import serve_command
 
-    return serve_command(given)
+    return serve_command(settings)
 
 
 @app.command
@@ -98,7 +97,7 @@ def chat(path: str = "/", *, data: Path | None = None, store: str | None = None)
     """
     from .chat import chat_command
 
-    return chat_command(path, _given({"data": data, "store": store}))
+    return chat_command(path, given({"data": data, "store": store}))
 
 
 @app.command
@@ -116,7 +115,25 @@ def migrate(*, data: Path | None = None, store: str | None = None, json: Flag = 
     """
     from .upkeep import migrate_command
 
-    return migrate_command(_given({"data": data, "store": store, "json": json}))
+    return migrate_command(given({"data": data, "store": store, "json": json}))
+
+
+@app.command
+def doctor(*, data: Path | None = None, store: str | None = None, json: Flag = None) -> int:
+    """Examine the folder, its server and its store, and say what to do; exit code 1 if something fails.
+
+    Parameters
+    ----------
+    data
+        The folder. Default: this one.
+    store
+        URL of the store. Default: DIR/callboard.db.
+    json
+        Print {state, checks, settings} as JSON.
+    """
+    from .checkup import doctor_command
+
+    return doctor_command(given({"data": data, "store": store, "json": json}))
 
 
 @sessions.command(name="list")
@@ -151,7 +168,7 @@ def sessions_list(
     """
     from .listings import sessions_list_command
 
-    return sessions_list_command(path, status, limit, cursor, _given({"data": data, "store": store, "json": json}))
+    return sessions_list_command(path, status, limit, cursor, given({"data": data, "store": store, "json": json}))
 
 
 @sessions.command(name="read")
@@ -175,13 +192,13 @@ def sessions_read(
     """
     from .listings import sessions_read_command
 
-    return sessions_read_command(session, after, _given({"data": data, "store": store, "json": json}))
+    return sessions_read_command(session, after, given({"data": data, "store": store, "json": json}))
 
 
 @sessions.command(name="send")
 def sessions_send(
     session: str,
-    text: str,
+    text: Annotated[str, Parameter(allow_leading_hyphen=True)],
     *,
     message_id: str | None = None,
     data: Path | None = None,
@@ -207,7 +224,7 @@ def sessions_send(
     """
     from .listings import sessions_send_command
 
-    return sessions_send_command(session, text, message_id, _given({"data": data, "store": store, "json": json}))
+    return sessions_send_command(session, text, message_id, given({"data": data, "store": store, "json": json}))
 
 
 @sessions.command(name="stop")
@@ -236,7 +253,7 @@ def sessions_stop(
     """
     from .listings import sessions_stop_command
 
-    return sessions_stop_command(session, bool(drop_queued), _given({"data": data, "store": store, "json": json}))
+    return sessions_stop_command(session, bool(drop_queued), given({"data": data, "store": store, "json": json}))
 
 
 @inbox.command(name="list")
@@ -277,8 +294,37 @@ def inbox_list(
     """
     from .listings import inbox_list_command
 
-    given = _given({"data": data, "store": store, "json": json})
-    return inbox_list_command(target, status, peer, before, limit, cursor, given)
+    options = given({"data": data, "store": store, "json": json})
+    return inbox_list_command(target, status, peer, before, limit, cursor, options)
+
+
+@inbox.command(name="prune")
+def inbox_prune(
+    *,
+    older_than: str,
+    project: str | None = None,
+    data: Path | None = None,
+    store: str | None = None,
+    json: Flag = None,
+) -> int:
+    """Forget the bodies of messages that are final; transcripts stay, and for 90 days a repeated send is still known.
+
+    Parameters
+    ----------
+    older_than
+        How long ago they ended, such as 30d (s, m, h, d or w).
+    project
+        The project. Default: default.
+    data
+        The server's folder. Default: this one.
+    store
+        The store, where it is not DIR/callboard.db.
+    json
+        Print {blanked, deleted} as JSON.
+    """
+    from .retention import inbox_prune_command
+
+    return inbox_prune_command(older_than, project, given({"data": data, "store": store, "json": json}))
 
 
 def _inbox_command(name: str, help: str) -> None:
@@ -293,7 +339,7 @@ def _inbox_command(name: str, help: str) -> None:
     ) -> int:
         from .listings import inbox_message_command
 
-        return inbox_message_command(name, message, _given({"data": data, "store": store, "json": json}))
+        return inbox_message_command(name, message, given({"data": data, "store": store, "json": json}))
 
     inbox.command(command, name=name, help=help)
 
@@ -301,7 +347,3 @@ def _inbox_command(name: str, help: str) -> None:
 _inbox_command("show", "Show a message with its stages and the history of its attempts.")
 _inbox_command("requeue", "Accept a delivered or failed message again, as a new one.")
 _inbox_command("cancel", "Fail a message that still waits.")
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}

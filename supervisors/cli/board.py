@@ -14,7 +14,9 @@ from typing import Any, Protocol, TypeVar
 import attrs
 import trio
 
+from ...storage.model.addresses import check_path
 from ...storage.model.errors import NotFound
+from ...storage.model.ids import check_message_id
 from ..settings import Settings, load_settings
 from .announce import Server, find_server
 from .output import progress
@@ -38,6 +40,14 @@ class Board(Protocol):
     async def message(self, message: str) -> Json: ...
     async def requeue(self, message: str) -> Json: ...
     async def cancel(self, message: str) -> Json: ...
+    async def prune(self, older_than_seconds: float, project: str | None) -> Json: ...
+    async def members(self, **filters: Any) -> Json: ...
+    async def add_member(self, name: str, project: str | None) -> Json: ...
+    async def suspend_member(self, name: str, *, suspended: bool) -> Json: ...
+    async def tokens(self, **filters: Any) -> Json: ...
+    async def create_token(self, member: str | None, project: str | None, label: str) -> Json: ...
+    async def revoke_token(self, id: str) -> Json: ...
+    async def console_ticket(self, member: str | None) -> Json: ...
 
 
 @attrs.frozen
@@ -46,6 +56,13 @@ class Found:
 
     board: Board
     server: Server | None
+
+
+def check_session(session: str) -> str:
+    """`session` if it is a canonical path, or might be an id: it becomes part of an address. Raises `InvalidField`."""
+    if session.startswith("/"):
+        return check_path(session, "session")
+    return check_message_id(session.removeprefix("session:"), "session")
 
 
 def ask(options: Mapping[str, Any], question: Callable[[Found], Awaitable[T]]) -> T:

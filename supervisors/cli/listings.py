@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...storage.model.errors import InvalidField
+from ...storage.model.ids import check_message_id
 from .board import Found, Json, ask
 from .output import as_json, line, note, table
 
@@ -113,7 +114,8 @@ def inbox_list_command(
 
 
 def inbox_message_command(what: str, message: str, options: Options) -> int:
-    """Show, requeue or cancel one message."""
+    """Show, requeue or cancel one message. Raises `InvalidField` for what can't be a message's id."""
+    check_message_id(message, "message")
 
     async def question(found: Found) -> Json:
         match what:

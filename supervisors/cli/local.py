@@ -11,19 +11,25 @@ import trio
 
 from ...actors.desk import Desk
 from ...actors.edges.views import (
+    credential_view,
     entry_view,
     history_view,
     inbox_view,
+    member_view,
     message_view,
+    pruned_view,
     receipt_view,
     session_view,
 )
+from ...storage.model.access import check_member_name, check_project, digest, new_secret
 from ...storage.model.addresses import Scope, check_path
-from ...storage.model.errors import InvalidField
+from ...storage.model.errors import InvalidField, NotFound
 from ...storage.model.limits import PAGE_LIMIT
+from ...storage.ops import AddMember, RevokeCredential, SuspendMember
+from ...storage.ops.access import issue_token
 from ...storage.store import Store, open_store
 from ..runtime import OPERATOR
-from .board import Json
+from .board import Json, check_session
 
 SCOPE: Final = Scope()
 
@@ -41,6 +47,7 @@ class Local:
     def __init__(self, store: Store) -> None:
         self._desk = Desk(store, (), _NoTasks())
         self._reads = store.reads
+        self._store = store
 
     async def sessions(self, **filters: Any) -> Json:
         path, status = filters["path"], filters["status"]
@@ -55,7 +62,7 @@ class Local:
         return {"sessions": [session_view(item) for item in page.items], "has_more": page.has_more, "next": page.next}
 
     async def session(self, session: str) -> str:
-        return (await self._desk.find(SCOPE, session)).id
+        return (await self._desk.find(SCOPE, check_session(session))).id
 
     async def transcript(self, session: str, *, after: int = 0, limit: int | None = None) -> Json:
         known, found = await self.session(session), list[Json]()
@@ -96,6 +103,36 @@ class Local:
 
     async def cancel(self, message: str) -> Json:
         return message_view(await self._desk.cancel(SCOPE, message, principal=OPERATOR.principal))
+
+    async def prune(self, older_than_seconds: float, project: str | None) -> Json:
+        scope = SCOPE if project is None else Scope(SCOPE.tenant, check_project(project))
+        return pruned_view(await self._desk.prune(scope, older_than_seconds))
+
+    async def members(self, **filters: Any) -> Json:
+        page = await self._store.access.members(SCOPE.tenant, **filters)
+        return {"members": [member_view(item) for item in page.items], "has_more": page.has_more, "next": page.next}
+
+    async def add_member(self, name: str, project: str | None) -> Json:
+        scope = SCOPE if project is None else Scope(SCOPE.tenant, check_project(project))
+        return member_view(await self._store.apply(AddMember(scope, check_member_name(name))))
+
+    async def suspend_member(self, name: str, *, suspended: bool) -> Json:
+        return member_view(await self._store.apply(SuspendMember(SCOPE.tenant, name, suspended)))
+
+    async def tokens(self, **filters: Any) -> Json:
+        page = await self._store.access.credentials(SCOPE.tenant, **filters)
+        return {"tokens": [credential_view(item) for item in page.items], "has_more": page.has_more, "next": page.next}
+
+    async def create_token(self, member: str | None, project: str | None, label: str) -> Json:
+        secret = new_secret()
+        op = issue_token(SCOPE, digest(secret), member=member, project=project, label=label)
+        return {"token": secret, **credential_view(await self._store.apply(op))}
+
+    async def revoke_token(self, id: str) -> Json:
+        return credential_view(await self._store.apply(RevokeCredential(SCOPE.tenant, id)))
+
+    async def console_ticket(self, member: str | None) -> Json:
+        raise NotFound("no server runs here that could show a console")
 
 
 @asynccontextmanager

@@ -11,11 +11,10 @@ from urllib.parse import quote
 import httpx
 
 from ...actors.edges.token_file import TOKEN_FILE, load_or_create_token
-from ...storage.model.addresses import check_path
 from ...storage.model.errors import CallboardError, Rejected, Unavailable, UnknownTarget, error_named
 from ...storage.wire import parse_object
 from .announce import Server
-from .board import Json
+from .board import Json, check_session
 
 SECONDS: Final = 30.0
 
@@ -30,9 +29,10 @@ class Remote:
         return await self._ask("GET", "/v1/sessions", params=_given(filters))
 
     async def session(self, session: str) -> str:
-        if not session.startswith("/"):
-            return session.removeprefix("session:")
-        found = await self.sessions(path=check_path(session))
+        name = check_session(session)
+        if not name.startswith("/"):
+            return name
+        found = await self.sessions(path=name)
         if not found["sessions"]:
             raise UnknownTarget("no session has this path", path="path")
         return found["sessions"][0]["id"]
@@ -60,6 +60,42 @@ class Remote:
 
     async def cancel(self, message: str) -> Json:
         return await self._ask("POST", f"/v1/inbox/{quote(message, safe='')}/cancel")
+
+    async def prune(self, older_than_seconds: float, project: str | None) -> Json:
+        chosen = {} if project is None else {"Callboard-Project": project}
+        body = {"older_than_seconds": older_than_seconds}
+        return await self._ask("POST", "/v1/inbox/prune", json=body, headers=chosen)
+
+    async def doctor(self) -> Json:
+        """The server's own report."""
+        return await self._ask("GET", "/v1/doctor")
+
+    async def health(self) -> Json:
+        """{status, failing, stuck}, whether it can take work or not."""
+        answer = await self._client.get("/healthz")
+        return parse_object(answer.content)
+
+    async def members(self, **filters: Any) -> Json:
+        return await self._ask("GET", "/v1/members", params=_given(filters))
+
+    async def add_member(self, name: str, project: str | None) -> Json:
+        return await self._ask("POST", "/v1/members", json=_given({"name": name, "project": project}))
+
+    async def suspend_member(self, name: str, *, suspended: bool) -> Json:
+        return await self._ask("POST", f"/v1/members/{quote(name, safe='')}/{'suspend' if suspended else 'resume'}")
+
+    async def tokens(self, **filters: Any) -> Json:
+        return await self._ask("GET", "/v1/tokens", params=_given(filters))
+
+    async def create_token(self, member: str | None, project: str | None, label: str) -> Json:
+        fields = _given({"member": member, "project": project, "label": label})
+        return await self._ask("POST", "/v1/tokens", json=fields)
+
+    async def revoke_token(self, id: str) -> Json:
+        return await self._ask("POST", f"/v1/tokens/{quote(id, safe='')}/revoke")
+
+    async def console_ticket(self, member: str | None) -> Json:
+        return await self._ask("POST", "/v1/tickets", json=_given({"kind": "console", "member": member}))
 
     async def _of(self, session: str, method: str, rest: str, **request: Any) -> Json:
         name = quote(await self.session(session), safe="")

@@ -16,23 +16,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 import trio
 
-from ...actors.edges.token_file import TOKEN_FILE, load_or_create_token
 from ...actors.edges.listeners import tls_context
+from ...actors.edges.token_file import TOKEN_FILE, load_or_create_token
 from ...storage.model.errors import Rejected
 from ..demo import demonstration
 from ..front import Front, FrontSettings
 from ..runtime import Runtime, open_runtime
-from ..settings import Settings, load_settings
+from ..settings import Settings, load_settings, shown
 from ..team import Team, load_team, open_places
-from ..telemetry import set_up_logs, watching_loop
+from ..telemetry import set_up_logs, traces_of_server, watching_loop
 from .announce import FILE as SERVER_FILE
 from .announce import announced, withdraw
 from .output import as_json, line, progress
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
 
 log: Final = logging.getLogger("callboard.serve")
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -43,10 +46,10 @@ def serve_command(arguments: Mapping[str, Any]) -> int:
     """Serve until a signal; returns the exit code."""
     settings = load_settings(arguments)
     set_up_logs(settings.log_level, json=settings.json)
-    team = load_team(settings.team) if settings.team is not None else demonstration()
+    team = load_team(settings.team) if settings.team is not None else demonstration(settings.chat_model())
     front = Front(_front_settings(settings))
-    with _Signals(settings.data / SERVER_FILE) as signals:
-        trio.run(_serve, settings, team, front, signals)
+    with traces_of_server(settings.traces) as provider, _Signals(settings.data / SERVER_FILE) as signals:
+        trio.run(_serve, settings, team, front, signals, provider)
     return 0
 
 
@@ -64,10 +67,13 @@ def _front_settings(settings: Settings) -> FrontSettings:
         port=settings.port,
         allowed_hosts=settings.allowed_hosts,
         tls=tls,
+        in_force=shown(settings),
     )
 
 
-async def _serve(settings: Settings, team: Team, front: Front, signals: _Signals) -> None:
+async def _serve(
+    settings: Settings, team: Team, front: Front, signals: _Signals, provider: TracerProvider | None
+) -> None:
     stop = trio.Event()
     signals.listen(stop, trio.lowlevel.current_trio_token())
     with watching_loop(), ExitStack() as opening:
@@ -79,35 +85,37 @@ async def _serve(settings: Settings, team: Team, front: Front, signals: _Signals
             nursery.start_soon(_cancel_at, stop, start, waiting)
             with start:
                 async with open_runtime(
-                    settings.store, agents=team.agents, tuning=settings.tuning, extra=front
+                    settings.store, agents=team.agents, tuning=settings.tuning, extra=front, tracer_provider=provider
                 ) as runtime:
                     await open_places(runtime, team)
                     opening.close()
                     waiting.cancel()  # from here on a stop is a clean stop
-                    await _run(settings, front.url, runtime, stop, nursery)
+                    await _run(settings, front, runtime, stop, nursery)
             nursery.cancel_scope.cancel()
     log.info("stopped")
 
 
-async def _run(settings: Settings, url: str, runtime: Runtime, stop: trio.Event, nursery: trio.Nursery) -> None:
+async def _run(settings: Settings, front: Front, runtime: Runtime, stop: trio.Event, nursery: trio.Nursery) -> None:
     """From the moment that everything runs to the signal."""
+    url = front.url
     with announced(settings, url) as file:
         runtime.store.announce(url)
-        _tell(settings, url)
+        _tell(settings, url, await front.console_link())
         log.info("serving %s from %s", url, runtime.store.name)
         await stop.wait()
         log.info("stopping")
         nursery.start_soon(_leave_the_stuck, runtime, file)
 
 
-def _tell(settings: Settings, url: str) -> None:
+def _tell(settings: Settings, url: str, console: str) -> None:
     token_file = settings.data / TOKEN_FILE
     if settings.json:
-        as_json({"url": url, "console": f"{url}/", "token_file": str(token_file), "pid": os.getpid()})
+        as_json({"url": url, "console": console, "token_file": str(token_file), "pid": os.getpid()})
     else:
         here = "" if settings.data == Path.cwd() else f" --data {settings.data}"
         line(f"Callboard serves {url} (process {os.getpid()}); the store is {settings.store}.")
         line(f"The operator's token is in {token_file}.")
+        line(f"The console, to be opened once within ten minutes:  {console}")
         line(f"Talk to it:  callboard chat{here}    Look at it:  callboard sessions list{here}")
     sys.stdout.flush()
 

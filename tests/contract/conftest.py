@@ -130,6 +130,8 @@ class Kit:
         """All that can be read of the scopes (the kit's own by default); `gone` names deleted sessions to look at too."""
         reads = self.store.reads
         seen: dict[str, Any] = {"stuck": await reads.stuck(), "counts": await reads.counts(self.store.now() + 1)}
+        seen["members"] = (await self.store.access.members(self.scope.tenant, limit=200)).items
+        seen["credentials"] = (await self.store.access.credentials(self.scope.tenant, limit=200)).items
         for scope in scopes or (self.scope,):
             sessions = await reads.sessions(scope, limit=200)
             messages = await reads.inbox(scope, limit=200)

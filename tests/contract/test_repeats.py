@@ -13,12 +13,17 @@ import attrs
 import pytest
 
 from callboard.storage import ops
-from callboard.storage.model.addresses import session_address
+from callboard.storage.model.access import Grant, Purpose, digest, new_secret
+from callboard.storage.model.access import Kind as Who
+from callboard.storage.model.addresses import Scope, session_address
+from callboard.storage.model.errors import Unauthorized
+from callboard.storage.model.ids import new_id
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Outcome, Reason
 from callboard.storage.model.turns import StepKind
 from callboard.storage.ops import (
     Absorb,
+    AddMember,
     AnswerApproval,
     Cancel,
     Claim,
@@ -30,19 +35,26 @@ from callboard.storage.ops import (
     ExpireApproval,
     Fail,
     HandBack,
+    IssueTicket,
+    IssueToken,
+    NoteUse,
     Op,
     OpenSession,
     PruneEvents,
     PruneMessages,
     RecordStep,
+    RedeemTicket,
     Renew,
     RequestApproval,
     RequestStop,
     Requeue,
     Retry,
+    RevokeCredential,
+    SuspendMember,
     UpdateSession,
     VoidLeases,
 )
+from callboard.storage.ops.access import issue_token
 from callboard.storage.ops.deliveries import StepEvent
 from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
@@ -246,8 +258,57 @@ async def void_leases(kit: Kit) -> Case:
     return Case(VoidLeases(), lambda: kit.post(other), lambda _: 0)
 
 
+async def add_member(kit: Kit) -> Case:
+    return Case(AddMember(kit.scope, "bea"), lambda: kit.store.apply(AddMember(Scope("other", "default"), "bea")))
+
+
+async def suspend_member(kit: Kit) -> Case:
+    await kit.store.apply(AddMember(kit.scope, "bea"))
+    await kit.store.apply(AddMember(kit.scope, "cem"))
+    return Case(SuspendMember(kit.scope.tenant, "bea"), lambda: kit.store.apply(SuspendMember(kit.scope.tenant, "cem")))
+
+
+async def issuing_token(kit: Kit) -> Case:
+    await kit.store.apply(AddMember(kit.scope, "bea"))
+    op = issue_token(kit.scope, digest(new_secret()), member="bea", project=None, label="laptop")
+    return Case(op, lambda: kit.store.apply(SuspendMember(kit.scope.tenant, "bea")))
+
+
+async def revoke_credential(kit: Kit) -> Case:
+    made, other = [
+        await kit.store.apply(issue_token(kit.scope, digest(new_secret()), member=None, project=None, label=""))
+        for _ in range(2)
+    ]
+    op = RevokeCredential(kit.scope.tenant, made.id)
+    return Case(op, lambda: kit.store.apply(RevokeCredential(kit.scope.tenant, other.id)))
+
+
+async def note_use(kit: Kit) -> Case:
+    op = issue_token(kit.scope, digest(new_secret()), member=None, project=None, label="")
+    made = await kit.store.apply(op)
+    return Case(NoteUse(made.id, HOUR), lambda: kit.open())
+
+
+async def issue_ticket(kit: Kit) -> Case:
+    op = IssueTicket(kit.scope, digest(new_secret()), Purpose.WEBSOCKET, Grant(Who.OPERATOR), HOUR)
+    return Case(op, lambda: kit.store.apply(RedeemTicket(op.digest, op.purpose, "use_1")))
+
+
+async def redeem_ticket(kit: Kit) -> Case:
+    ticket, cookie = digest(new_secret()), digest(new_secret())
+    await kit.store.apply(IssueTicket(kit.scope, ticket, Purpose.CONSOLE, Grant(Who.OPERATOR), HOUR))
+    op = RedeemTicket(ticket, Purpose.CONSOLE, new_id("cok"), cookie, HOUR)
+
+    async def between() -> None:
+        with pytest.raises(Unauthorized):
+            await kit.store.apply(attrs.evolve(op, by=new_id("cok"), cookie=digest(new_secret())))
+
+    return Case(op, between)
+
+
 CASES: dict[type[Op[Any]], Callable[[Kit], Awaitable[Case]]] = {
     Absorb: absorb,
+    AddMember: add_member,
     AnswerApproval: answer_approval,
     Cancel: cancel,
     Claim: claim,
@@ -259,15 +320,21 @@ CASES: dict[type[Op[Any]], Callable[[Kit], Awaitable[Case]]] = {
     ExpireApproval: expire_approval,
     Fail: fail,
     HandBack: hand_back,
+    IssueTicket: issue_ticket,
+    IssueToken: issuing_token,
+    NoteUse: note_use,
     OpenSession: opening,
     PruneEvents: prune_events,
     PruneMessages: prune_messages,
     RecordStep: record_step,
+    RedeemTicket: redeem_ticket,
     Renew: renew,
     RequestApproval: request_approval,
     RequestStop: request_stop,
     Requeue: requeue,
     Retry: retry,
+    RevokeCredential: revoke_credential,
+    SuspendMember: suspend_member,
     UpdateSession: update_session,
     VoidLeases: void_leases,
 }

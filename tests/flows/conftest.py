@@ -5,7 +5,7 @@ Everything is imported when a fixture is used, so a test that needs none of it r
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from callboard.tests.flows.edge_kit import Served
+    from callboard.tests.flows.model_kit import ModelServer
     from callboard.tests.flows.turn_kit import Board
 
 
@@ -40,3 +41,18 @@ async def board() -> AsyncIterator[Board]:
 
     async with running() as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def model_process() -> Iterator[ModelServer]:
+    from callboard.tests.flows.model_kit import ModelServer
+
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def model_server(model_process: ModelServer) -> ModelServer:
+    """A model's service that was not written here, on a port of its own, with nothing planned. Gives `model_kit.ModelServer`."""
+    await model_process.reset()
+    return model_process

@@ -15,8 +15,8 @@ import httpx
 import trio
 import trio_websocket
 
-from callboard.actors.edges.token_file import load_or_create_token
 from callboard.actors.edges.limits import Limits
+from callboard.actors.edges.token_file import load_or_create_token
 from callboard.actors.ports import Tuning
 from callboard.actors.session.agents.scripted import Rule, Scripted, calls
 from callboard.actors.session.turn import Turn

@@ -1,6 +1,6 @@
 """The client commands, answered by a running server or by the store itself: the same questions, the same JSON, the same exit codes.
 
-Without a server they run in this process, as nothing of them lasts; with one the server, and the command, are real processes.
+The server is a real process; the commands run in this one, but for a few.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from callboard.tests.flows.cli_kit import DEADLINE, Done, environment, run, serv
 
 MESSAGE_FIELDS = {"id", "message_id", "session", "status", "outcome", "turn_id", "stages", "attempts", "takeovers"}
 Local = Callable[..., Done]
+Here = Callable[..., Awaitable[Done]]
 
 
 @pytest.fixture
@@ -54,8 +55,18 @@ def local(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return run_here
 
 
+@pytest.fixture
+def here(local: Local) -> Here:
+    """The same for a test that runs in Trio: each command has a run of its own, in a thread."""
+
+    async def run_here(*arguments: str, folder: Path) -> Done:
+        return await trio.to_thread.run_sync(lambda: local(*arguments, folder=folder))
+
+    return run_here
+
+
 @pytest.mark.spec("RT-17", "INB-12")
-async def test_the_answers_are_the_same_with_a_server_and_without(seeded: Path, local: Local) -> None:
+async def test_the_answers_are_the_same_with_a_server_and_without(seeded: Path, here: Here) -> None:
     commands = {
         "all": ("sessions", "list"),
         "path": ("sessions", "list", "--path", "/ops/deploy"),
@@ -69,16 +80,10 @@ async def test_the_answers_are_the_same_with_a_server_and_without(seeded: Path, 
         "old": ("inbox", "list", "--before", "2001-01-01T00:00:00Z"),
         "show": ("inbox", "show", "m-1"),
     }
-    online: dict[str, Done] = {}
-    async with serving(seeded), trio.open_nursery() as nursery:
-
-        async def ask(name: str) -> None:
-            online[name] = await run(*commands[name], "--json", folder=seeded)
-
-        for name in commands:
-            nursery.start_soon(ask, name)
+    async with serving(seeded):
+        online = {name: await here(*command, "--json", folder=seeded) for name, command in commands.items()}
     for name, command in commands.items():
-        offline = await trio.to_thread.run_sync(lambda command=command: local(*command, "--json", folder=seeded))
+        offline = await here(*command, "--json", folder=seeded)
         assert online[name].json == offline.json, name
         assert offline.err == ""
     got = {name: done.json for name, done in online.items()}
@@ -125,29 +130,29 @@ async def test_what_is_sent_without_a_server_waits_for_the_next_one(seeded: Path
         await server.until("/ops/deploy", lambda _, data: data.get("content") == "from a pipe")
 
 
-async def test_stopping_a_turn(seeded: Path) -> None:
+async def test_stopping_a_turn(seeded: Path, here: Here) -> None:
     async with serving(seeded) as server:
-        assert "runs no turn" in (await run("sessions", "stop", "/", folder=seeded)).refusal
+        assert "runs no turn" in (await here("sessions", "stop", "/", folder=seeded)).refusal
         await server.post("/", "sleep 1000")
         await server.until("/", lambda _, data: data.get("content") == "sleep 1000")
         await server.until("/", lambda kind, data: kind == "attempt.claimed" and data["message_id"] != "m-1")
         waiting = await server.post("/", "echo behind it")
-        done = await run("sessions", "stop", "/", "--drop-queued", "--json", folder=seeded)
+        done = await here("sessions", "stop", "/", "--drop-queued", "--json", folder=seeded)
         assert done.json == {"status": "stopping"}
         await server.until("/", lambda kind, _: kind == "turn.stopped")
-        shown = (await run("inbox", "show", waiting, "--json", folder=seeded)).json
+        shown = (await here("inbox", "show", waiting, "--json", folder=seeded)).json
         assert (shown["status"], shown["reason"]) == ("failed", "dropped")
 
 
 @pytest.mark.spec("INB-12")
-async def test_the_inbox_of_a_server_is_looked_after(seeded: Path) -> None:
+async def test_the_inbox_of_a_server_is_looked_after(seeded: Path, here: Here) -> None:
     async with serving(seeded) as server:
         running = await server.post("/", "sleep 1000")
         await server.until("/", lambda kind, data: kind == "attempt.claimed" and data["message_id"] == running)
         waiting = await server.post("/", "echo one")
-        assert (await run("inbox", "cancel", waiting, folder=seeded)).out == f"{waiting}: failed (cancelled)\n"
-        assert "stop that turn instead" in (await run("inbox", "cancel", running, folder=seeded)).refusal
-        requeued = (await run("inbox", "requeue", waiting, "--json", folder=seeded)).json
+        assert (await here("inbox", "cancel", waiting, folder=seeded)).out == f"{waiting}: failed (cancelled)\n"
+        assert "stop that turn instead" in (await here("inbox", "cancel", running, folder=seeded)).refusal
+        requeued = (await here("inbox", "requeue", waiting, "--json", folder=seeded)).json
         assert (requeued["created"], requeued["status"]) == (True, "pending")
 
 
@@ -177,7 +182,10 @@ REFUSALS = [
     (("sessions", "send", "/", "echo other", "--message-id", "m-1"), "this message id was used"),
     (("sessions", "list", "--path", "nowhere"), "path: must start with /"),
     (("sessions", "list", "--cursor", "?"), "cursor: is not a cursor of this listing"),
-    (("inbox", "show", "a/../b"), "there is no such message here"),
+    (("inbox", "show", "a/../b"), "message: must be 1 to 128 of letters"),
+    (("inbox", "show", "nothing"), "there is no such message here"),
+    (("sessions", "read", "a/../b"), "session: must be 1 to 128 of letters"),
+    (("sessions", "read", "/a/../b"), "session: has a segment . or .."),
     (("inbox", "requeue", "nothing"), "there is no such message here"),
     (("inbox", "list", "--before", "yesterday"), "before: must be a time"),
 ]
@@ -189,15 +197,11 @@ def test_a_refusal_is_one_line_and_exit_1(seeded: Path, local: Local, arguments:
     assert (done.code, words in done.refusal) == (1, True), done
 
 
-async def test_a_server_refuses_in_the_same_words(seeded: Path) -> None:
-    async with serving(seeded), trio.open_nursery() as nursery:
-
-        async def ask(arguments: tuple[str, ...], words: str) -> None:
-            done = await run(*arguments, folder=seeded)
-            assert (done.code, words in done.refusal) == (1, True), done
-
+async def test_a_server_refuses_in_the_same_words(seeded: Path, here: Here) -> None:
+    async with serving(seeded):
         for arguments, words in REFUSALS:
-            nursery.start_soon(ask, arguments, words)
+            done = await here(*arguments, folder=seeded)
+            assert (done.code, words in done.refusal) == (1, True), done
 
 
 @pytest.mark.parametrize(
@@ -211,17 +215,18 @@ def test_without_a_server_and_without_a_store_nothing_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_another_folder_is_named(seeded: Path) -> None:
-    here = seeded / "here"
-    here.mkdir()
+async def test_another_folder_is_named(
+    tmp_path_factory: pytest.TempPathFactory, seeded: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path_factory.mktemp("other")
     async with serving(seeded):
-        assert (await run("sessions", "list", "--json", "--data", "..", folder=here)).json["sessions"]
-        assert (await run("sessions", "list", folder=here)).code == 1
-        done = await run("sessions", "list", "--json", folder=here, CALLBOARD_DATA=str(seeded))
-        assert done.json["sessions"]
+        assert (await here("sessions", "list", "--json", "--data", str(seeded), folder=other)).json["sessions"]
+        assert (await here("sessions", "list", folder=other)).code == 1
+        monkeypatch.setenv("CALLBOARD_DATA", str(seeded))
+        assert (await here("sessions", "list", "--json", folder=other)).json["sessions"]
 
 
-async def test_what_a_killed_server_left_is_recognised(seeded: Path, local: Local) -> None:
+async def test_what_a_killed_server_left_is_recognised(seeded: Path, here: Here) -> None:
     async with serving(seeded) as server:
         server.command.signal(signal.SIGKILL)
         await server.command.process.wait()
@@ -229,11 +234,11 @@ async def test_what_a_killed_server_left_is_recognised(seeded: Path, local: Loca
     # The same if its process id was given to somebody else; or if the file is no more than a piece of it.
     for content in (json.dumps(stale), json.dumps(stale | {"pid": os.getpid()}), json.dumps(stale)[:20], "[]", ""):
         (seeded / "server.json").write_text(content)
-        done = await trio.to_thread.run_sync(lambda: local("sessions", "list", "--json", folder=seeded))
+        done = await here("sessions", "list", "--json", folder=seeded)
         assert len(done.json["sessions"]) == 3
 
 
-async def test_the_token_goes_only_to_a_server_that_answers(seeded: Path) -> None:
+async def test_the_token_goes_only_to_a_server_that_answers(seeded: Path, here: Here) -> None:
     """At the address of a killed server there may be another program: it must not be told the token."""
     heard: list[bytes] = []
 
@@ -245,7 +250,7 @@ async def test_the_token_goes_only_to_a_server_that_answers(seeded: Path) -> Non
         listeners = await nursery.start(trio.serve_tcp, somebody, 0)
         url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
         (seeded / "server.json").write_text(json.dumps({"url": url, "pid": os.getpid()}))
-        done = await run("sessions", "list", folder=seeded)
+        done = await here("sessions", "list", folder=seeded)
         nursery.cancel_scope.cancel()
     assert (done.code, "does not answer" in done.refusal) == (1, True)
     assert heard
@@ -253,11 +258,11 @@ async def test_the_token_goes_only_to_a_server_that_answers(seeded: Path) -> Non
 
 
 @pytest.mark.spec("RT-17")
-async def test_a_store_in_use_by_no_server_of_this_folder_names_its_owner(seeded: Path) -> None:
+async def test_a_store_in_use_by_no_server_of_this_folder_names_its_owner(seeded: Path, here: Here) -> None:
     async with serving(seeded) as server:
         (seeded / "server.json").unlink()
         for command in (("sessions", "list"), ("migrate",)):
-            done = await run(*command, folder=seeded)
+            done = await here(*command, folder=seeded)
             assert (done.code, f"pid {server.pid}" in done.refusal) == (1, True)
 
 

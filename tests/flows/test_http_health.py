@@ -55,7 +55,7 @@ async def ask_app(edge: Edge, path: str, *, stopping: bool = False) -> httpx.Res
 
 @pytest.mark.spec("OPS-4")
 async def test_a_part_that_does_not_run_is_named(served: Served) -> None:
-    auth = Auth("x", Principal(Sender("x", "member"), Scope()))
+    auth = Auth("x", Principal(Sender("x", "member"), Scope()), served.runtime.store)
     for state in set(State) - {State.RUNNING, State.STOPPING}:
         edge = Edge(desk=served.runtime.desk, tree=Tree({"store": "running", "dispatcher": state}), auth=auth)
         answer = await ask_app(edge, "/healthz")
@@ -67,7 +67,7 @@ async def test_a_part_that_does_not_run_is_named(served: Served) -> None:
 
 @pytest.mark.spec("OPS-4")
 async def test_a_process_that_ends_is_healthy_but_not_ready(served: Served) -> None:
-    auth = Auth("x", Principal(Sender("x", "member"), Scope()))
+    auth = Auth("x", Principal(Sender("x", "member"), Scope()), served.runtime.store)
     edge = Edge(desk=served.runtime.desk, tree=Tree({"store": "running", "front": "stopping"}), auth=auth)
     assert (await ask_app(edge, "/healthz")).status_code == 200
     assert (await ask_app(edge, "/readyz")).status_code == 200

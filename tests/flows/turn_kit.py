@@ -102,6 +102,20 @@ def calling(name: str, **arguments: Any) -> Body[Any]:
     return run
 
 
+def lasting(seconds: float, ended: list[float] | None = None) -> Body[str]:
+    """A body that sleeps; `ended` gets the time of its end, also if it was cancelled."""
+
+    async def run(turn: Turn) -> str:
+        try:
+            await trio.sleep(seconds)
+        finally:
+            if ended is not None:
+                ended.append(trio.current_time())
+        return f"attempt {turn.attempt}"
+
+    return run
+
+
 @attrs.define
 class Board:
     """A running Callboard as the turn tests drive it. What it posts is from the member `ann` unless a test says otherwise."""

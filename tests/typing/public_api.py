@@ -10,14 +10,18 @@ import trio
 import callboard
 from callboard import (
     Agent,
+    Budget,
     Call,
     CallboardError,
+    ChatAgent,
+    ChatModel,
     Entry,
     Event,
     Interrupted,
     LeaseLost,
     MailboxFull,
     MessageView,
+    ModelLimits,
     Receipt,
     Rule,
     Runtime,
@@ -97,6 +101,12 @@ class Cashier(Agent):
         return f"{listed['agents']} {read['messages']}"
 
 
+talker = ChatAgent(
+    ChatModel("http://127.0.0.1:8000/v1", "small", key="k", options={"temperature": 0}, limits=ModelLimits(tries=2)),
+    "You are the cashier.",
+    tools=[charge, look],
+    budget=Budget(rounds=8, seconds=60),
+)
 script = Scripted([Rule(re.compile("hello"), "good day"), Rule(r"echo (.*)", r"\1")], otherwise="?", purpose="Talks.")
 
 
@@ -125,7 +135,7 @@ async def use(runtime: Runtime) -> None:
 
 async def main(executor: Literal["thread", "inline"] = "thread") -> None:
     """Opening one, with every option."""
-    agents = {"front-desk": FrontDesk(), "billing": billing, "cashier": Cashier(), "script": script}
+    agents = {"front-desk": FrontDesk(), "billing": billing, "cashier": Cashier(), "script": script, "talker": talker}
     team = Team(agents=agents, sessions={"/": "front-desk", "/billing": "billing"})
     tuning = Tuning(lease_seconds=20.0, live_turns=100)
     async with callboard.open_runtime(

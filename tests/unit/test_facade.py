@@ -18,8 +18,11 @@ ROOT = Path(__file__).parents[2]
 
 NAMES = [
     "Agent",
+    "Budget",
     "Call",
     "CallboardError",
+    "ChatAgent",
+    "ChatModel",
     "Entry",
     "Event",
     "Interrupted",
@@ -28,6 +31,7 @@ NAMES = [
     "MailboxFull",
     "MessageConflict",
     "MessageView",
+    "ModelLimits",
     "NotFound",
     "PathTaken",
     "Portal",

@@ -122,4 +122,4 @@ async def test_a_project_whose_making_was_rolled_back_is_not_taken_for_the_next_
 
 
 async def test_the_database_judges_itself(driver: SqliteDriver) -> None:
-    assert await driver.integrity() == "ok"
+    assert await driver.read(("integrity", {})) == [[("ok",)]]

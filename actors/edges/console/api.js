@@ -4,11 +4,11 @@
 
 const SECONDS = 15;
 
-/** The server answered and said no. `code` is stable, `message` is for people. */
+/** The server answered and said no. `code` is stable, `message` is for people, `value` is the whole answer. */
 export class Refused extends Error {
-  constructor(status, error, retryAfter) {
-    super(error.message);
-    Object.assign(this, { name: "Refused", status, code: error.code, path: error.path, retryAfter });
+  constructor(status, value, retryAfter) {
+    super(value?.error?.message ?? `the server answered ${status}`);
+    Object.assign(this, { name: "Refused", status, value, code: value?.error?.code ?? "unknown", path: value?.error?.path, retryAfter });
   }
 
   /** Whether the same request may succeed later. */
@@ -30,6 +30,10 @@ export class Unreachable extends Error {
 }
 
 const listeners = new Set();
+let project = null;
+
+/** Act in this project from now on; null for who has one only. */
+export const actIn = (name) => { project = name; };
 
 /** Call `listener(kind)` after each request: "answered", "unreachable" or "unauthorized". */
 export const onContact = (listener) => listeners.add(listener);
@@ -42,6 +46,7 @@ export async function call(method, path, { query, body, key, signal } = {}) {
   const address = given.length ? `${path}?${new URLSearchParams(given)}` : path;
   const headers = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (project !== null) headers["Callboard-Project"] = project;
   if (key !== undefined) headers["Idempotency-Key"] = key;
   const limit = AbortSignal.timeout(SECONDS * 1000);
   let answer, value;
@@ -67,8 +72,7 @@ export async function call(method, path, { query, body, key, signal } = {}) {
     return value;
   }
   tell(answer.status === 401 ? "unauthorized" : "answered");
-  const error = value?.error ?? { code: "unknown", message: `the server answered ${answer.status}` };
-  throw new Refused(answer.status, error, Number(answer.headers.get("Retry-After")) || 1);
+  throw new Refused(answer.status, value, Number(answer.headers.get("Retry-After")) || 1);
 }
 
 export const get = (path, query, signal) => call("GET", path, { query, signal });

@@ -143,7 +143,8 @@ export class Conversation {
   #apply(kind, data, live) {
     switch (kind) {
       case "message.created":
-        this.#put({ ...data, state: this.entries.get(data.seq)?.state ?? "pending", at: this.entries.get(data.seq)?.at ?? null });
+        // Events have no time: of what comes live it is now, of the rest the transcript knows it.
+        this.#put({ ...data, state: this.entries.get(data.seq)?.state ?? "pending", at: live ? new Date().toISOString() : null });
         if (data.content === undefined && live) this.settle();
         this.#onChange("entries");
         return;
@@ -220,7 +221,7 @@ export class Conversation {
     this.#mark(data.message_id, kind === "turn.failed" ? "failed" : "delivered");
     if (data.seq && data.content !== undefined) {
       const sender = { id: this.session.id, label: this.session.agent, kind: "session" };
-      const at = this.entries.get(data.seq)?.at ?? (live ? new Date().toISOString() : null);
+      const at = live ? new Date().toISOString() : null;
       this.#put({ seq: data.seq, role: "assistant", content: data.content, sender, in_reply_to: data.message_id, state: "delivered", at });
     }
     this.#onChange("entries");
@@ -241,7 +242,7 @@ export class Conversation {
   #put(entry) {
     const known = this.entries.get(entry.seq);
     if (known && FINAL.has(known.state) && !FINAL.has(entry.state)) return;
-    const whole = { ...known, ...entry, at: entry.at ?? known?.at ?? null };
+    const whole = { ...known, ...entry, at: known?.at ?? entry.at };
     if (known && JSON.stringify(known) === JSON.stringify(whole)) return;
     this.entries.set(entry.seq, whole);
   }

@@ -37,7 +37,7 @@ export function acting(label, after, request, done, kind = "") {
       note.textContent = `Not done: ${error.message}.`;
     }
   }
-  return el("span", { class: "acting" }, button, note);
+  return el("span", { class: "acting operators" }, button, note);
 }
 
 /** A disclosure that reads the message when it is opened. */

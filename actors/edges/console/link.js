@@ -28,12 +28,17 @@ export class Link {
   #sse = typeof WebSocket === "undefined";
   #halted = false;
   #unconfirmed = 0;
+  #opening = 0;
   #onState;
+  #ticket;
 
-  /** `onState(state, seconds)`: connecting, live, or gone with the seconds until the next try. */
-  constructor(sink, onState) {
+  /**
+   * `onState(state)`: connecting, live or gone (another try follows). `ticket()`: what a handshake needs beside the cookie, or null.
+   */
+  constructor(sink, onState, ticket) {
     this.#sink = sink;
     this.#onState = onState;
+    this.#ticket = ticket;
   }
 
   get session() {
@@ -49,7 +54,7 @@ export class Link {
     if (this.#socket?.readyState === OPEN) {
       if (before !== null) this.#say({ type: "unsubscribe", session: before });
       this.#subscribe();
-    } else if (!this.#socket || this.#source) {
+    } else if (this.#source || !this.#socket) {
       this.reconnect();
     }
   }
@@ -70,9 +75,18 @@ export class Link {
     this.#drop();
   }
 
-  #openSocket() {
+  async #openSocket() {
     const address = new URL("/v1/live", location.href);
     address.protocol = address.protocol.replace("http", "ws");
+    const number = ++this.#opening;
+    try {
+      const ticket = await this.#ticket();
+      if (number !== this.#opening || this.#socket) return;
+      if (ticket !== null) address.searchParams.set("ticket", ticket);
+    } catch {
+      if (number === this.#opening) this.#retry();
+      return;
+    }
     const socket = new WebSocket(address, ["callboard.v1"]);
     this.#socket = socket;
     let opened = false;
@@ -156,12 +170,13 @@ export class Link {
     this.#failures += 1;
     // Spread out: a server that comes back is not met by all its pages in one moment.
     const pause = longest * (0.5 + Math.random() / 2);
-    this.#onState("gone", pause / 1000);
+    this.#onState("gone");
     this.#timer = setTimeout(() => this.reconnect(), pause);
   }
 
   #drop() {
     clearTimeout(this.#timer);
+    this.#opening += 1;
     const [socket, source] = [this.#socket, this.#source];
     this.#socket = this.#source = null;
     socket?.close();

@@ -17,6 +17,7 @@ export class Transcript {
   #conversation;
   #outbox;
   #edit;
+  #me;
   #scroller = byId("transcript");
   #list = el("ol", { class: "entries" });
   #earlier = el("button", { type: "button", class: "more", onclick: () => this.#showEarlier() });
@@ -29,11 +30,12 @@ export class Transcript {
   #frame = 0;
   #following = true;
 
-  /** `edit(text)` puts a text back into the composer. */
-  constructor(conversation, outbox, edit) {
+  /** `edit(text)` puts a text back into the composer; `me()` is what the visitor is called. */
+  constructor(conversation, outbox, edit, me) {
     this.#conversation = conversation;
     this.#outbox = outbox;
     this.#edit = edit;
+    this.#me = me;
     this.#scroller.replaceChildren(this.#earlier, this.#empty, this.#list, this.#live);
     this.#scroller.onscroll = () => {
       this.#following = this.#distance() < NEAR_PX;
@@ -70,7 +72,8 @@ export class Transcript {
     const all = [...this.#conversation.entries.values()].sort((a, b) => a.seq - b.seq);
     const visible = all.slice(-this.#shown);
     const answers = new Set(all.filter((entry) => entry.role === "assistant").map((entry) => entry.in_reply_to));
-    for (const entry of visible) this.#outbox.arrived(entry.message_id);
+    const known = new Set(all.map((entry) => entry.message_id));
+    for (const item of this.#outbox.of(this.#conversation.session.id)) if (known.has(item.id)) this.#outbox.arrived(item.id);
     arrange(this.#list, [...visible.map((entry) => this.#entry(entry, answers)), ...this.#waiting()]);
     this.#forget(visible);
     const hidden = all.length - visible.length;
@@ -148,7 +151,7 @@ export class Transcript {
         announce(`Not sent: ${item.why}`);
       }
       const node = el("li", { class: "entry mine" },
-        el("p", { class: "entry-head" }, el("span", { class: "who" }, "You")), el("div", { class: "text" }, item.content), foot);
+        el("p", { class: "entry-head" }, el("span", { class: "who" }, this.#me())), el("div", { class: "text" }, item.content), foot);
       this.#sent.set(item.id, { state: item.state, node });
       return node;
     });
@@ -177,6 +180,7 @@ class LiveTurn {
   #body = el("div", { class: "text" }, this.#text);
   #calls = el("ul", { class: "calls" });
   #questions = el("div", {});
+  #why = el("p", { class: "why", hidden: true });
   #asked = new Map();
   #called = new Map();
 
@@ -184,7 +188,7 @@ class LiveTurn {
     this.id = turn.id;
     this.node = el("article", { class: "entry theirs streaming", "aria-label": `${session.agent} is answering` },
       el("p", { class: "entry-head" }, el("span", { class: "who" }, session.agent), this.#state),
-      this.#calls, this.#body, this.#questions);
+      this.#calls, this.#body, this.#why, this.#questions);
   }
 
   draw(turn) {
@@ -193,6 +197,8 @@ class LiveTurn {
     else this.#text.data = turn.text;
     this.#body.hidden = turn.text === "";
     setText(this.#state, labelOf(turn));
+    this.#why.hidden = !turn.detail;
+    setText(this.#why, turn.detail ?? "");
     this.node.dataset.state = turn.state;
     arrange(this.#calls, [...turn.calls].map(([id, call]) => this.#call(id, call)));
     arrange(this.#questions, [...turn.approvals.values()].filter((asked) => asked.state === "waiting").map((asked) => this.#question(asked)));
@@ -217,8 +223,8 @@ class LiveTurn {
     const title = el("h3", { id: `q-${asked.approval_id}` }, "May ", el("code", {}, asked.tool), " run?");
     const node = el("section", { class: "question", "aria-labelledby": `q-${asked.approval_id}` }, title,
       el("pre", {}, JSON.stringify(asked.arguments, null, 2) ?? ""),
-      el("p", { class: "muted" }, "Nobody answers until ", when(asked.expires), ": it is denied."),
-      el("div", { class: "choices" },
+      el("p", { class: "muted" }, "If nobody answers by ", when(asked.expires), " it is denied."),
+      el("div", { class: "choices operators" },
         acting("Approve", "Approved", answer(true), () => settle(node), "primary"),
         acting("Deny", "Denied", answer(false), () => settle(node))));
     this.#asked.set(asked.approval_id, node);

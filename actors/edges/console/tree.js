@@ -4,10 +4,12 @@ import { get } from "./api.js";
 import { ago, byId, el, setText, when, words } from "./dom.js";
 
 const CHILDREN = 60;
+const OPEN_MOST = 8;
 
 export class Tree {
   #shown = "";
-  #closed = new Set();
+  /** What a person has opened or closed: address → whether it is open. */
+  #turned = new Map();
 
   /** Read and draw it. */
   async refresh() {
@@ -15,7 +17,7 @@ export class Tree {
     const stamp = JSON.stringify(root);
     setText(byId("tree-note"), summary(root));
     byId("tree").classList.remove("stale");
-    for (const span of byId("tree").querySelectorAll("[data-since]")) setText(span, `for ${ago(span.dataset.since)}`);
+    for (const shown of byId("tree").querySelectorAll("[data-since]")) setText(shown, `for ${ago(shown.dataset.since)}`);
     if (stamp === this.#shown) return;
     this.#shown = stamp;
     const focused = document.activeElement?.closest?.("#tree details")?.dataset.at;
@@ -40,10 +42,12 @@ export class Tree {
     const shown = node.children.slice(0, CHILDREN).map((child, number) => this.#node(child, `${at}/${child.name}#${number}`));
     const left = node.children.length - shown.length;
     if (left > 0) shown.push(el("li", {}, el("div", { class: "node muted" }, `and ${left.toLocaleString()} more`)));
-    const box = el("details", { "data-at": at, open: !this.#closed.has(at), ontoggle: () => {
-      if (box.open) this.#closed.delete(at);
-      else this.#closed.add(at);
-    } }, el("summary", { class: "node" }, ...line), el("ul", {}, ...shown));
+    // Connections and turns come and go by the hundred: they are counted until somebody wants to see them.
+    const wide = node.children.length <= OPEN_MOST || at === node.name;
+    const open = this.#turned.get(at) ?? wide;
+    line.splice(1, 0, el("span", { class: "count muted" }, `${node.children.length}`, el("span", { class: "sr" }, " children")));
+    const head = el("summary", { class: "node", onclick: () => this.#turned.set(at, !box.open) }, ...line);
+    const box = el("details", { "data-at": at, open }, head, el("ul", {}, ...shown));
     return el("li", {}, box);
   }
 }

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from ....storage.model.errors import NotFound
 from ....storage.model.ids import message_of_turn
 from ....storage.model.states import OPEN
-from ..auth import one_field
 from ..edge import Ask, number
+from ..fields import one_field
 from ..stream import EventStream
 
 
@@ -19,7 +19,7 @@ async def session(ask: Ask) -> Response:
     """The session's events above Last-Event-ID (or `after`), then live."""
     after = _cursor(ask)
     await ask.desk.store.reads.session(ask.scope, ask.id)
-    return EventStream(ask.desk, ask.scope, ask.id, after, ask.stopping, ask.edge.pace)
+    return EventStream(ask.desk, ask.scope, ask.id, after, ask.stopping, ask.edge.pace, refused=ask.refused)
 
 
 async def turn(ask: Ask) -> Response:
@@ -32,7 +32,9 @@ async def turn(ask: Ask) -> Response:
     goes_on = await ask.desk.store.reads.turn_goes_on(ask.scope, message.session, ask.id, after=after)
     if message.status not in OPEN and not goes_on:
         return Response(status_code=204)
-    return EventStream(ask.desk, ask.scope, message.session, after, ask.stopping, ask.edge.pace, turn=ask.id)
+    return EventStream(
+        ask.desk, ask.scope, message.session, after, ask.stopping, ask.edge.pace, turn=ask.id, refused=ask.refused
+    )
 
 
 def _cursor(ask: Ask) -> int:

@@ -85,6 +85,7 @@ class ChatAgent:
                 return
             if not answer.calls:
                 return
+            await turn.flush()
             talk.append(_asked(answer))
             for index, call in enumerate(answer.calls):
                 if turn.stop_requested:

@@ -49,21 +49,24 @@ def paired(entries: Iterable[Entry]) -> list[list[Entry]]:
     A message without an answer of its own was carried into the turn of the next, or taken into that which ran when it came.
     """
     asked: list[Entry] = []
-    answers: dict[int, list[Entry]] = defaultdict(list)
+    answers: dict[int, Entry] = {}
     by_id: dict[str, list[int]] = defaultdict(list)
     for entry in sorted(entries, key=lambda entry: entry.seq):
         if entry.role != "assistant":
             asked.append(entry)
             by_id[entry.message_id or ""].append(entry.seq)
-        elif open_ := [seq for seq in by_id[entry.in_reply_to or ""] if seq not in answers]:
-            answers[open_[-1]].append(entry)
+        else:
+            # Two senders may use one message id; their turns ran in the order of their messages.
+            unanswered = [seq for seq in by_id[entry.in_reply_to or ""] if seq not in answers]
+            if unanswered:
+                answers[unanswered[0]] = entry
     groups: list[list[Entry]] = []
     waiting: list[Entry] = []
     answered = 0
     for entry in asked:
         if entry.seq in answers:
-            groups.append([*waiting, entry, *answers[entry.seq]])
-            waiting, answered = [], answers[entry.seq][-1].seq
+            groups.append([*waiting, entry, answers[entry.seq]])
+            waiting, answered = [], answers[entry.seq].seq
         elif entry.seq < answered:
             groups[-1].insert(-1, entry)
         else:

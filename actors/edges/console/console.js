@@ -1,0 +1,292 @@
+// The console: what is looked at, and what is asked for while it is. Parts: sessions, transcript, inbox, tree, health; each its own module.
+//
+// Invariant: everything here can be thrown away at any moment: a reload, or a second tab, shows the same from the server's rows.
+
+import { actIn, call, part, post } from "./api.js";
+import { Conversation } from "./conversation.js";
+import { announce, byId, el, setText } from "./dom.js";
+import { Health } from "./health.js";
+import { Inbox } from "./inbox.js";
+import { bindKeys } from "./keys.js";
+import { Link } from "./link.js";
+import { Outbox } from "./outbox.js";
+import { Sessions, nameOf } from "./sessions.js";
+import { Transcript } from "./transcript.js";
+import { Tree } from "./tree.js";
+
+const SESSIONS_MS = 2000;
+const HEALTH_MS = 5000;
+const GONE_MS = 1000;
+const VIEW_MS = 2000;
+const HIDDEN_MS = 20000;
+const VIEWS = ["sessions", "inbox", "supervisors"];
+
+let conversation = null;
+let transcript = null;
+let view = "sessions";
+let chosen = null;
+
+let me = null;
+
+const link = new Link(
+  {
+    event: (event) => conversation?.event(event),
+    resync: (resync) => conversation?.resync(resync),
+    gone: (message) => conversation?.lost(message),
+  },
+  (state) => {
+    health.link(state);
+    if (state === "gone") health.refresh();
+  },
+  // A websocket's handshake can't name a project, so who has several brings a ticket that does.
+  async () => (me?.several ? (await post("/v1/tickets", { kind: "ws" })).ticket : null),
+);
+const health = new Health(back, () => link.halt());
+const outbox = new Outbox((session) => { if (conversation?.session.id === session) transcript?.draw(); });
+const sessions = new Sessions(listed);
+const inbox = new Inbox(sessions);
+const tree = new Tree();
+const text = byId("text");
+
+/** Ask again and again, sooner or later by what `pause` says; never twice at a time, and not while nobody looks. */
+function repeat(ask, pause) {
+  let timer = 0;
+  const run = async () => {
+    clearTimeout(timer);
+    timer = 0;
+    if (!document.hidden && !health.signedOut) await ask().catch(() => {});
+    timer ||= setTimeout(run, pause());
+  };
+  return run;
+}
+
+const lookAtHealth = repeat(() => health.refresh(), () => (health.reachable ? HEALTH_MS : GONE_MS));
+const lookAtSessions = repeat(() => sessions.refresh(), () => SESSIONS_MS);
+const lookAtView = repeat(async () => {
+  if (view === "inbox") await inbox.refresh();
+  if (view === "supervisors") await tree.refresh().catch(() => tree.stale());
+}, () => VIEW_MS);
+
+/** The server answers again. */
+function back() {
+  outbox.push();
+  link.reconnect();
+  lookAtSessions();
+  lookAtView();
+}
+
+/** The list of sessions was read: what is shown of the chosen one may have to change, or can be shown now. */
+function listed() {
+  if (chosen && !conversation && sessions.all.has(chosen)) choose(chosen);
+  if (!chosen && view === "sessions" && matchMedia("(min-width: 860px)").matches && location.hash.length < 2) {
+    const root = [...sessions.all.values()].find((session) => session.path === "/");
+    if (root) location.replace(`#/s/${part(root.id)}`);
+  }
+  if (conversation) headline(sessions.all.get(chosen) ?? conversation.session);
+}
+
+function headline(session) {
+  setText(byId("conversation-title"), nameOf(session));
+  setText(byId("conversation-about"), [session.title && session.path ? session.title : "", session.agent, session.status].filter(Boolean).join(" · "));
+  document.title = view === "sessions" && chosen ? `${nameOf(session)} · Callboard` : "Callboard";
+}
+
+/** Show a session; null shows none. */
+function choose(id) {
+  chosen = id;
+  sessions.choose(id);
+  conversation?.close();
+  transcript?.close();
+  conversation = transcript = null;
+  document.body.dataset.chosen = id ? "yes" : "no";
+  byId("composer").hidden = true;
+  byId("stop").hidden = true;
+  byId("jump").hidden = true;
+  byId("transcript").replaceChildren();
+  setText(byId("conversation-title"), id ? "Loading…" : "No session chosen");
+  setText(byId("conversation-about"), "");
+  const session = sessions.all.get(id);
+  if (!session) {
+    if (id) find(id);
+    return;
+  }
+  const opened = new Conversation(session, link, (what, event) => { if (conversation === opened) changed(what, event); });
+  conversation = opened;
+  transcript = new Transcript(opened, outbox, edit, () => me?.name ?? "You");
+  headline(session);
+  byId("composer").hidden = false;
+  text.value = "";
+  grow();
+  opened.open();
+}
+
+/** A session that the list does not have: an address that was kept. */
+async function find(id) {
+  try {
+    const session = await call("GET", `/v1/sessions/${part(id)}`);
+    sessions.all.set(id, session);
+    if (chosen === id && !conversation) choose(id);
+  } catch (error) {
+    if (chosen === id && !conversation && !error.passing) setText(byId("conversation-title"), "There is no such session");
+  }
+}
+
+function changed(what, event) {
+  transcript.draw();
+  if (what === "gone") {
+    byId("composer").hidden = true;
+    sessions.forget(chosen);
+  }
+  if (what !== "ended") return;
+  lookAtSessions();
+  const { kind, data } = event;
+  const who = conversation.session.agent;
+  if (kind === "turn.failed") announce(`${who} failed: ${data.error || data.reason || "unknown"}`);
+  else if (data.content) announce(`${who}: ${data.content}`);
+  else announce(kind === "turn.stopped" ? `${who} was stopped.` : `${who} is done.`);
+}
+
+function route() {
+  const [, first, second] = location.hash.split("/");
+  const id = first === "s" && second ? decoded(second) : null;
+  const next = VIEWS.includes(first) ? first : "sessions";
+  const moved = next !== view;
+  view = next;
+  document.body.dataset.view = view;
+  for (const anchor of document.querySelectorAll("nav.views a")) {
+    if (anchor.dataset.view === view) anchor.setAttribute("aria-current", "page");
+    else anchor.removeAttribute("aria-current");
+  }
+  if (view === "sessions") {
+    if (id !== chosen) choose(id);
+    document.title = conversation ? `${nameOf(conversation.session)} · Callboard` : "Callboard";
+  } else {
+    document.title = `${view === "inbox" ? "Inbox" : "Supervisors"} · Callboard`;
+    if (moved) byId(`${view}-heading`).focus({ preventScroll: true });
+  }
+  lookAtView();
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return null;
+  }
+}
+
+function submit() {
+  const content = text.value;
+  if (!content.trim() || !conversation) return;
+  text.value = "";
+  grow();
+  outbox.send(conversation.session.id, content);
+  transcript.toNewest();
+}
+
+function edit(content) {
+  text.value = text.value ? `${content}\n${text.value}` : content;
+  grow();
+  text.focus();
+}
+
+function grow() {
+  text.rows = Math.min(8, text.value.split("\n").length);
+}
+
+async function stop() {
+  const button = byId("stop");
+  if (button.hidden || button.disabled || !conversation) return;
+  button.disabled = true;
+  setText(button, "Stopping…");
+  const asked = conversation;
+  try {
+    await post(`/v1/sessions/${part(asked.session.id)}/stop`);
+    announce("Stopping.");
+  } catch (error) {
+    announce(`Not stopped: ${error.message}`);
+  } finally {
+    setTimeout(() => { button.disabled = false; setText(button, "Stop"); }, 800);
+  }
+}
+
+function go(step) {
+  const session = sessions.neighbour(step);
+  if (session) location.hash = `#/s/${part(session.id)}`;
+}
+
+text.addEventListener("input", grow);
+text.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  submit();
+});
+byId("composer").addEventListener("submit", (event) => { event.preventDefault(); submit(); });
+byId("stop").addEventListener("click", stop);
+byId("skip").addEventListener("click", (event) => { event.preventDefault(); byId("main").focus(); });
+byId("sign-out").addEventListener("click", async () => {
+  await post("/v1/logout").catch(() => {});
+  location.reload();
+});
+
+bindKeys([
+  [["c"], "Write a message", () => { if (view === "sessions" && conversation) text.focus(); }],
+  [["j"], "Next session", () => go(1)],
+  [["k"], "Previous session", () => go(-1)],
+  [["x"], "Stop the turn that runs", stop],
+  [["e"], "Scroll to the newest", () => transcript?.toNewest()],
+  [["f"], "Filter sessions", () => { location.hash = chosen ? `#/s/${part(chosen)}` : "#/sessions"; byId("session-filter").focus(); }],
+  [["1"], "Sessions", () => { location.hash = chosen ? `#/s/${part(chosen)}` : "#/sessions"; }],
+  [["2"], "Inbox", () => { location.hash = "#/inbox"; }],
+  [["3"], "Supervisors", () => { location.hash = "#/supervisors"; }],
+]);
+
+let hiddenAt = 0;
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    hiddenAt = Date.now();
+    return;
+  }
+  // A phone that slept may hold a connection that died without a word.
+  if (Date.now() - hiddenAt > HIDDEN_MS) link.reconnect();
+  lookAtHealth();
+  lookAtSessions();
+  lookAtView();
+  transcript?.draw();
+});
+addEventListener("online", () => { lookAtHealth(); link.reconnect(); });
+
+/** Learn who looks, then look. */
+async function begin() {
+  try {
+    me = await call("GET", "/v1/whoami");
+  } catch (error) {
+    if (error.passing) setTimeout(begin, GONE_MS);
+    return;
+  }
+  document.body.dataset.kind = me.kind;
+  me.several = me.project === null;
+  if (me.several) chooseProject();
+  addEventListener("hashchange", route);
+  lookAtHealth();
+  lookAtSessions();
+  route();
+}
+
+/** Who takes part in several projects looks at one at a time; a change begins anew. */
+function chooseProject() {
+  const select = byId("project");
+  const kept = sessionStorage.getItem("callboard.project");
+  const current = me.projects.includes(kept) ? kept : me.projects[0];
+  select.replaceChildren(...me.projects.map((name) => el("option", { value: name }, name)));
+  select.value = current;
+  byId("project-box").hidden = false;
+  actIn(current);
+  select.addEventListener("change", () => {
+    sessionStorage.setItem("callboard.project", select.value);
+    location.hash = "#/sessions";
+    location.reload();
+  });
+}
+
+begin();

@@ -1,0 +1,166 @@
+"""`callboard doctor`: everything that can be said about a folder, its server and its store, and what to do about it.
+
+Lives here: what only the folder knows (settings, the token's file, whether a server answers), putting it together with the server's own
+report, printing. Not here: the questions (`doctor`).
+
+Invariant: whatever is broken is a line of the report and never the end of it; asking changes nothing that a start of the server would not,
+and no schema.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from ...actors.edges.token_file import TOKEN_FILE
+from ...storage.model.errors import CallboardError, SettingsError, StoreLocked
+from ...storage.store import open_store, unapplied
+from ..doctor import Check, State, disk, examine_store, file_check, store_refusal, versions, worst
+from ..settings import Settings, load_settings, shown
+from . import refusal_in
+from .announce import FILE as SERVER_FILE
+from .announce import Server, find_server
+from .output import as_json, line, progress
+from .remote import open_remote
+
+
+@attrs.define
+class Report:
+    """What was found. `settings` are those of who serves, else of this folder."""
+
+    checks: list[Check]
+    settings: dict[str, Any] = attrs.field(factory=dict[str, Any])
+
+    def view(self) -> dict[str, Any]:
+        """{state, checks, settings}"""
+        checks = [check.view() for check in self.checks]
+        return {"state": str(worst(self.checks)), "checks": checks, "settings": self.settings}
+
+
+def doctor_command(options: Mapping[str, Any]) -> int:
+    """Examine and print; 1 if anything failed."""
+    report = Report([])
+    try:
+        settings = load_settings(options)
+    except SettingsError as error:
+        if (error.path or "").startswith("--"):
+            raise
+        report.checks += [versions(), Check("settings", State.FAIL, str(error), "correct it, or nothing starts")]
+    else:
+        with progress("examining"):
+            trio.run(_examine, settings, report)
+    if options.get("json"):
+        as_json(report.view())
+    else:
+        _print(report)
+    return 1 if worst(report.checks) is State.FAIL else 0
+
+
+async def _examine(settings: Settings, report: Report) -> None:
+    report.settings = shown(settings)
+    report.checks += [Check("settings", State.OK, _differing(settings)), _token(settings.data)]
+    server = find_server(settings.data)
+    if server is not None and await _ask(server, settings, report):
+        return
+    if server is None:
+        report.checks.append(
+            Check("server", State.WARN, f"none runs for {settings.data}", "start one: callboard serve")
+        )
+    report.checks.append(versions())
+    report.checks += await _store(settings)
+
+
+async def _ask(server: Server, settings: Settings, report: Report) -> bool:
+    """The server's own report; False if there is nobody who could make it."""
+    try:
+        async with open_remote(server, settings.data) as remote:
+            if remote is None:
+                advice = f"start it again: callboard serve; or remove {settings.data / SERVER_FILE}"
+                report.checks.append(
+                    Check("server", State.FAIL, f"process {server.pid} does not listen at {server.url}", advice)
+                )
+                return False
+            answer = await remote.doctor()
+            health = await remote.health()
+    except (CallboardError, BaseExceptionGroup) as error:
+        refusal = refusal_in(error)
+        if refusal is None:
+            raise
+        report.checks.append(Check("server", State.FAIL, str(refusal), f"see its log; its process is {server.pid}"))
+        return False
+    report.checks.append(_served(server, health))
+    report.checks += [Check(c["name"], State(c["state"]), c["detail"], c.get("advice", "")) for c in answer["checks"]]
+    report.settings = answer["settings"]
+    return True
+
+
+def _served(server: Server, health: dict[str, Any]) -> Check:
+    where = f"{server.url} (process {server.pid})"
+    if health["status"] == "ok":
+        return Check("server", State.OK, where)
+    return Check("server", State.FAIL, f"{where} fails: {', '.join(health['failing'])}", "see its log")
+
+
+def _token(folder: Path) -> Check:
+    """Who may read the operator's token."""
+    file = folder / TOKEN_FILE
+    try:
+        status = file.lstat()
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            return Check("token", State.OK, f"{file} is made when a server starts")
+        return Check("token", State.FAIL, f"{file} can't be read: {error.strerror}", "mend the folder's permissions")
+    mode = f"{file} has mode {stat.S_IMODE(status.st_mode):04o}"
+    if not stat.S_ISREG(status.st_mode):
+        return Check("token", State.FAIL, f"{file} is not a regular file", "remove it; the next start makes a new one")
+    if status.st_mode & 0o077:
+        return Check(
+            "token", State.FAIL, f"{mode}: others may have read it", "remove it; the next start makes a new one"
+        )
+    return Check("token", State.OK, mode)
+
+
+async def _store(settings: Settings) -> list[Check]:
+    file = settings.store_file
+    if file is None:
+        return [file_check(None)]
+    if not file.exists():
+        return [Check("store", State.WARN, f"{file} does not exist yet", "callboard serve makes it")]
+    try:
+        waiting = unapplied(settings.store)
+        if waiting:
+            advice = "callboard migrate (serve does the same)"
+            return [
+                file_check(file),
+                Check("schema", State.WARN, f"not applied yet: {', '.join(waiting)}", advice),
+                disk(file),
+            ]
+        async with open_store(settings.store) as store:
+            return await examine_store(store, file, serving=False)
+    except StoreLocked as error:
+        return [
+            Check("store", State.FAIL, str(error), "ask that process's folder: callboard doctor --data DIR"),
+            disk(file),
+        ]
+    except CallboardError as error:
+        return [store_refusal(error), disk(file)]
+
+
+def _differing(settings: Settings) -> str:
+    """The settings that somebody has set, but for how this command itself was called."""
+    own, plain = shown(settings), shown(Settings(data=settings.data, store=settings.store))
+    changed = [f"{name} = {own[name]}" for name in own if own[name] != plain[name] and name != "json"]
+    return ", ".join(changed) or "all as they come"
+
+
+def _print(report: Report) -> None:
+    width = max(len(check.name) for check in report.checks)
+    for check in report.checks:
+        line(f"{check.state:<4}  {check.name:<{width}}  {check.detail}")
+        if check.advice:
+            line(f"{'':<4}  {'':<{width}}  → {check.advice}")

@@ -1,7 +1,6 @@
-"""Delegation: a planner gives each task to a subagent and puts the results together when the last one has come.
+"""Delegation: a planner gives each task to a subagent and reports each result as it comes.
 
-A subagent's result comes back as a message, in a turn of its own: between two of them the planner takes no memory and holds no task. What
-is still missing it reads from its own transcript.
+A subagent's result is a message that wakes its parent, in a turn of its own: between two of them the planner holds no task and no memory.
 """
 
 import trio
@@ -13,15 +12,12 @@ TASKS = ("measure the room", "choose a colour", "count the tins")
 
 
 async def planner(turn: Turn) -> str | None:
-    if turn.session.parent is not None:
-        return f"{turn.text}: done"  # a subagent has the same behaviour unless it is given another agent
-    if turn.message.kind != "subagent_result":
-        for task in TASKS:
-            child = await turn.tools.agent(task, agent="worker", title=task)
-            assert child["status"] == "running"
-        return f"I gave {len(TASKS)} tasks away."
-    told = await turn.tools.agent_read(turn.message.sender.id)
-    return f"{turn.message.sender.label}: {told['messages'][-1]['content']}"
+    if turn.message.kind == "subagent_result":
+        return f"{turn.message.sender.label}: {turn.text}"
+    for task in TASKS:
+        child = await turn.tools.agent(task, agent="worker", title=task)
+        assert child["status"] == "running"
+    return f"I gave {len(TASKS)} tasks away."
 
 
 def worker(turn: Turn) -> str:
@@ -34,17 +30,15 @@ async def main() -> None:
     async with callboard.open_runtime("sqlite:///:memory:", agents=agents) as runtime:
         planning = await runtime.open_session(path="/", agent="planner")
         await runtime.send(planning.id, "Paint the room")
-        results: list[str] = []
+        answers: list[str] = []
         async with runtime.follow(planning.id) as events:
             async for event in events:
                 if event.kind == "turn.completed":
-                    if "gave" in event.data["content"]:
-                        print(event.data["content"])
-                    else:
-                        results.append(event.data["content"])
-                if len(results) == len(TASKS):
+                    answers.append(event.data["content"])
+                if len(answers) == 1 + len(TASKS):
                     break
-        print(*sorted(results), sep="\n")  # they end in any order
+        first, *results = answers
+        print(first, *sorted(results), sep="\n")  # they end in any order
         children = [session for session in await runtime.list_sessions() if session.parent == planning.id]
         print(f"{len(children)} subagents: {', '.join(sorted({str(child.child_state) for child in children}))}")
 

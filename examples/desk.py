@@ -36,14 +36,16 @@ async def main(folder: Path) -> None:
         desk = await runtime.open_session(path="/", agent="front-desk")  # get or create
         receipt = await runtime.send(desk.id, "My invoice is wrong", message_id="m-1")
         print(f"accepted: {receipt.message_id} ({receipt.status})")
-        answers = 0
+        turns = 0
         async with runtime.follow(desk.id, after=0) as events:
             async for event in events:
-                if event.kind in ("message.created", "turn.completed"):
-                    print(f"event {event.id:>2} {event.kind}: {event.data['content']}")
-                answers += event.kind == "turn.completed"
-                if answers == 2:
+                if event.kind == "turn.completed":
+                    print(f"{event.kind}: {event.data['content']}")
+                    turns += 1
+                if turns == 2:
                     break
+        answers = [entry for entry in await runtime.read(desk.id) if entry.role == "assistant"]
+        print(f"{len(answers)} answers, the first in reply to {answers[0].in_reply_to}")
         message = await runtime.receipt("m-1")
         print(f"receipt: {message.status}, {message.outcome}, stages {', '.join(message.stages)}")
 

@@ -56,19 +56,25 @@ class Host:
         tuning: dict[str, Any] | None = None,
         trap: dict[str, Any] | None = None,
         plain_user: bool = False,
+        model: str | None = None,
     ) -> dict[str, Any]:
-        """Open the file. `plain_user` gives up root's rights first, which no file mode would stop."""
+        """Open the file. `plain_user` gives up root's rights first, which no file mode would stop; `model` is where the agent `chat` asks."""
         if plain_user and os.geteuid() == 0:
             os.seteuid(65534)
         self._hooks.arm(Trap(**(trap or {})))
         self._closing, self._closed = trio.Event(), trio.Event()
-        self._runtime = await self._nursery.start(self._run, path, callboard.Tuning(**(tuning or {})))
+        self._runtime = await self._nursery.start(self._run, path, callboard.Tuning(**(tuning or {})), model)
         return {"now": self.runtime.store.now(), "process": self.runtime.process}
 
     async def _run(
-        self, path: str, tuning: callboard.Tuning, *, task_status: trio.TaskStatus[callboard.Runtime]
+        self,
+        path: str,
+        tuning: callboard.Tuning,
+        model: str | None,
+        *,
+        task_status: trio.TaskStatus[callboard.Runtime],
     ) -> None:
-        agents = make_agents(Side(Path(f"{path}.side")), self._gates)
+        agents = make_agents(Side(Path(f"{path}.side")), self._gates, model)
         opened = False
         try:
             async with open_runtime(f"sqlite:///{path}", agents=agents, tuning=tuning) as runtime:

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 from worker_hooks import say
-from worker_tools import LONG, PARTIAL, OwnStore, Side, guide, tinker
+from worker_tools import LONG, PARTIAL, OwnStore, Side, guide, talker, tinker
 
 import callboard
 from callboard import Turn
@@ -30,9 +30,10 @@ class Gates:
         return self._events.setdefault(name, trio.Event())
 
 
-def make_agents(side: Side, gates: Gates) -> dict[str, Any]:
-    """All agents by name. `gates` are opened by the command `release`."""
+def make_agents(side: Side, gates: Gates, model: str | None) -> dict[str, Any]:
+    """All agents by name. `gates` are opened by the command `release`; `model` is the URL of a model's service, if there is one."""
     return {
+        **({"chat": talker(side, model)} if model is not None else {}),
         "nothing": nothing,
         "stream": stream,
         "flaky": flaky,

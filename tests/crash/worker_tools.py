@@ -15,7 +15,7 @@ from typing import Any
 from worker_hooks import say
 
 import callboard
-from callboard import Call, Turn
+from callboard import Call, ChatAgent, ChatModel, Turn
 from callboard.storage.model.errors import UnknownTarget
 from callboard.storage.model.messages import Kind
 
@@ -82,6 +82,11 @@ def guide(side: Side) -> Callable[[Turn], Awaitable[str | None]]:
         return f"child {started['agent_id']}"
 
     return run
+
+
+def talker(side: Side, url: str) -> ChatAgent:
+    """A chat agent with the same tools; its turn is what the service at `url` says."""
+    return ChatAgent(ChatModel(url, "small-1"), "You are the desk.", tools=_tools(side))
 
 
 class OwnStore:

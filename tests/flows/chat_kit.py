@@ -11,6 +11,7 @@ import attrs
 
 from callboard import Budget, ChatAgent, Tool, Tuning
 from callboard.actors.models.model import Completion, Emit, ModelCall, Prompt, Usage
+from callboard.storage.model.messages import MessageView
 from callboard.storage.model.sessions import Session
 from callboard.tests.flows.turn_kit import Board, running
 
@@ -61,11 +62,14 @@ class Chat:
     board: Board
     model: WrittenModel
     desk: Session
+    views: list[MessageView] = attrs.field(factory=list[MessageView])
+    """The posts of `ask`, in their final state."""
 
     async def ask(self, *answers: Answer, post: str = "hello") -> str:
         """Post, let the model say `answers`, and give what the session answered ("" for nothing)."""
         self.model.answers += answers
         view = await self.board.ask(self.desk, post)
+        self.views.append(view)
         found = [e.content for e in await self.board.entries(self.desk) if e.in_reply_to == view.message_id]
         assert len(found) <= 1
         return "".join(found)

@@ -121,6 +121,40 @@ async def test_one_log_tail_reads_once_for_many_followers(board: Board, autojump
     assert board.children("tails") == ()
 
 
+@pytest.mark.spec("EVT-3")
+async def test_a_follower_whose_page_is_old_when_it_comes_does_not_join_a_tail_that_is_past_it(
+    board: Board, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await board.open()
+    await board.ask(session)
+    reads = board.runtime.store.reads
+    read, late = reads.events, trio.Event()
+
+    async def slow(*args: Any, **kwargs: Any) -> Any:
+        page = await read(*args, **kwargs)
+        monkeypatch.setattr(reads, "events", read)
+        await late.wait()
+        return page
+
+    async with board.runtime.follow(session.id) as early, board.runtime.follow(session.id) as behind:
+        await take(early, 4)
+        monkeypatch.setattr(reads, "events", slow)
+        got: list[Event | Resync] = []
+
+        async def follower() -> None:
+            got.extend(await take(behind, 12))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follower)
+            await wait_all_tasks_blocked()
+            await board.ask(session)
+            await take(early, 4)  # the tail is past what the other one has read
+            late.set()
+            await wait_all_tasks_blocked()
+            await board.ask(session)
+        assert got == await board.events(session)
+
+
 @pytest.mark.spec("EVT-2")
 async def test_leaving_stops_no_turn(board: Board, autojump_clock: MockClock) -> None:
     session = await board.open()

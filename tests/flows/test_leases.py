@@ -246,6 +246,43 @@ async def test_the_new_holder_continues_with_the_steps_that_the_old_one_left(
     assert await board.texts(session) == ["once in attempt 3"]
 
 
+@pytest.mark.spec("RT-18")
+async def test_a_claim_of_a_mailbox_whose_task_still_lives_here_is_given_back(
+    board: Board, autojump_clock: MockClock
+) -> None:
+    """The claim was under way when the lease was voided, so it could not leave the mailbox out."""
+    session, other = await board.open(), await board.open()
+    at_once = most = 0
+
+    async def slow(turn: Turn) -> str:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        try:
+            await trio.sleep(20)
+        finally:
+            at_once -= 1
+        return f"attempt {turn.attempt}"
+
+    board.plan(session, slow, slow)
+    receipt = await board.post(session)
+    await board.until(session, "attempt.claimed")
+    board.gate.close(Enqueue)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(board.post, other)
+        await board.gate.waiting.wait()
+        await trio.sleep(1.5)  # the dispatcher looks again: its claim waits behind the post
+        nursery.start_soon(board.runtime.store.apply, VoidLeases())
+        await wait_all_tasks_blocked()
+        board.gate.open()
+    view = await board.final(receipt)
+    assert most == 1
+    assert (view.outcome, view.attempts) == (Outcome.ANSWERED, 0)
+    causes = [event.data.get("cause") for event in await board.events(session, "attempt.relinquished")]
+    assert causes[:2] == ["takeover", "handed_back"]
+    assert len(await board.texts(session)) == 1
+
+
 @pytest.mark.spec("RT-7")
 async def test_a_lease_can_be_set(autojump_clock: MockClock) -> None:
     async with running(tuning=Tuning(lease_seconds=6, renew_seconds=2)) as board:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,22 +35,25 @@ def released(event: trio.Event | threading.Event) -> Iterator[None]:
         event.set()
 
 
+CALLS: dict[str, Callable[[Turn, str], Awaitable[Any]]] = {
+    "emit": lambda turn, other: turn.emit("x" * 500),
+    "emit a little": lambda turn, other: turn.emit("x"),
+    "steered": lambda turn, other: turn.steered(),
+    "step": lambda turn, other: turn.step(look),
+    "agent": lambda turn, other: turn.tools.agent("a task"),
+    "agent_send": lambda turn, other: turn.tools.agent_send(other, "late"),
+    "agent_stop": lambda turn, other: turn.tools.agent_stop(other),
+    "agent_list": lambda turn, other: turn.tools.agent_list(),
+    "agent_read": lambda turn, other: turn.tools.agent_read(other),
+}
+
+
 async def late(turn: Turn, other: str) -> list[str]:
-    """Everything an agent can do through its turn, and what came of it."""
-    calls: dict[str, Any] = {
-        "emit": lambda: turn.emit("x" * 500),
-        "steered": turn.steered,
-        "step": lambda: turn.step(look),
-        "agent": lambda: turn.tools.agent("a task"),
-        "agent_send": lambda: turn.tools.agent_send(other, "late"),
-        "agent_stop": lambda: turn.tools.agent_stop(other),
-        "agent_list": turn.tools.agent_list,
-        "agent_read": lambda: turn.tools.agent_read(other),
-    }
+    """Everything an agent can do through its turn; the names of what was refused."""
     refused: list[str] = []
-    for name, call in calls.items():
+    for name, call in CALLS.items():
         try:
-            await call()
+            await call(turn, other)
         except LeaseLost:
             refused.append(name)
     return refused
@@ -106,7 +109,7 @@ async def test_an_agent_that_survives_its_cancel(
         sessions = len(await board.runtime.list_sessions())
 
     await ended.wait()
-    assert refused == ["emit", "steered", "step", "agent", "agent_send", "agent_stop", "agent_list", "agent_read"]
+    assert refused == [*CALLS]
     assert await board.events(session) == before
     assert len(await board.events(other)) == elsewhere
     assert len(await board.runtime.list_sessions()) == sessions

@@ -127,21 +127,27 @@ async def test_a_writer_waits_once_too_much_is_uncommitted(board: Board, autojum
     written: list[int] = []
 
     async def flood(turn: Turn) -> None:
-        for _ in range(100):
+        await turn.emit("x" * 1_024)
+        for _ in range(99):
             await turn.emit("x" * 1_024)
             written.append(1_024)
 
-    board.plan(session, flood)
+    async def small_first(turn: Turn) -> None:
+        await turn.emit("first")
+        await trio.sleep(1)  # its block is being committed, and takes long
+        await flood(turn)
+
+    board.plan(session, small_first)
     board.gate.close(EmitTokens)
     receipt = await board.post(session)
     await board.gate.waiting.wait()
-    await trio.sleep(1)
-    assert sum(written) <= 18 * 1_024
+    await trio.sleep(5)
+    assert 14 * 1_024 <= sum(written) <= 16 * 1_024
     board.gate.open()
     await board.final(receipt)
-    assert await board.texts(session) == ["x" * 1_024 * 100]
+    assert await board.texts(session) == ["first" + "x" * 1_024 * 100]
     texts = [event.data["text"] for event in await board.events(session, "turn.token")]
-    assert "".join(texts) == "x" * 1_024 * 100
+    assert "".join(texts) == "first" + "x" * 1_024 * 100
 
 
 async def test_the_text_of_an_attempt_that_ended_is_dropped_with_it(board: Board, autojump_clock: MockClock) -> None:

@@ -147,6 +147,23 @@ async def test_a_message_that_is_cancelled_or_whose_session_goes_is_final_too(
     }
 
 
+async def test_an_end_just_before_the_cursor_is_taken_is_not_waited_for(
+    board: Board, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await board.open()
+    reads = board.runtime.store.reads
+    read = reads.session
+
+    async def slow(*args: Any, **kwargs: Any) -> Any:
+        await trio.sleep(5)
+        return await read(*args, **kwargs)
+
+    receipt = await board.post(session)
+    monkeypatch.setattr(reads, "session", slow)
+    with trio.fail_after(60):
+        assert (await board.final(receipt)).outcome is Outcome.ANSWERED
+
+
 async def test_a_message_id_means_the_callers_own(board: Board, autojump_clock: MockClock) -> None:
     session = await board.open()
     bob = Sender("bob", "member", "Bob")

@@ -1,4 +1,4 @@
-"""Credentials without any socket: the operator's token file, the check of a bearer, the rule for Origin."""
+"""Credentials without any socket: the operator's token file, the check of a bearer and a cookie, the rule for Origin."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import base64
 import os
 import stat
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
-from callboard.actors.edges.auth import Auth, Principal, TokenFileRefused, check_origin, load_or_create_token
+from callboard.actors.edges.auth import Auth, Principal
+from callboard.actors.edges.fields import check_origin, cookie
+from callboard.actors.edges.token_file import TokenFileRefused, load_or_create_token
+from callboard.storage.model.access import Purpose, digest
 from callboard.storage.model.addresses import Scope, Sender
-from callboard.storage.model.errors import Forbidden, InvalidField, Rejected, Unauthorized
+from callboard.storage.model.errors import Busy, Forbidden, InvalidField, Rejected, Unauthorized
+from callboard.storage.ops.access import issue_token
+from callboard.storage.store import Store, open_store
 
 OPERATOR = Principal(Sender("operator", "member", "operator"), Scope())
 TOKEN = base64.urlsafe_b64encode(bytes(range(32))).rstrip(b"=").decode()
@@ -94,10 +102,20 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
             load_or_create_token(tmp_path / name)
 
 
-def test_only_the_token_is_accepted() -> None:
-    auth = Auth(TOKEN, OPERATOR)
+@pytest.fixture
+async def memory() -> AsyncIterator[Store]:
+    """A store in memory, in this thread: its time is the test's."""
+    async with open_store("sqlite:///:memory:", executor="inline") as opened, trio.open_nursery() as nursery:
+        await nursery.start(opened.run)
+        yield opened
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.spec("AUTH-1")
+async def test_only_the_token_is_accepted(memory: Store) -> None:
+    auth = Auth(TOKEN, OPERATOR, memory)
     for scheme in ("Bearer", "bearer", "BEARER"):
-        assert auth.principal([(b"authorization", f"{scheme} {TOKEN}".encode())]) == OPERATOR
+        assert await auth.principal([(b"authorization", f"{scheme} {TOKEN}".encode())]) == OPERATOR
     wrong = [
         b"",
         b"Bearer",
@@ -109,27 +127,107 @@ def test_only_the_token_is_accepted() -> None:
     ]
     for value in (*wrong, b"Bearer " + TOKEN.swapcase().encode(), b"Bearer " + TOKEN.encode() + b"x"):
         with pytest.raises(Unauthorized):
-            auth.principal([(b"authorization", value)])
+            await auth.principal([(b"authorization", value)])
     with pytest.raises(Unauthorized):
-        auth.principal([])
+        await auth.principal([])
     with pytest.raises(InvalidField, match="once"):
-        auth.principal([(b"authorization", f"Bearer {TOKEN}".encode())] * 2)
+        await auth.principal([(b"authorization", f"Bearer {TOKEN}".encode())] * 2)
 
 
-def test_the_token_is_not_kept() -> None:
-    auth = Auth(TOKEN, OPERATOR)
+async def test_the_token_is_not_kept(memory: Store) -> None:
+    auth = Auth(TOKEN, OPERATOR, memory)
     assert TOKEN not in repr(auth)
     assert not any(TOKEN in repr(value) for value in vars(auth).values())
 
 
-def test_the_project_comes_from_its_field() -> None:
-    auth = Auth(TOKEN, OPERATOR)
+@pytest.mark.spec("AUTH-2")
+async def test_the_project_comes_from_its_field(memory: Store) -> None:
+    auth = Auth(TOKEN, OPERATOR, memory)
     bearer = (b"authorization", f"Bearer {TOKEN}".encode())
-    assert auth.principal([bearer, (b"callboard-project", b"other")]).scope == Scope("default", "other")
+    found = await auth.principal([bearer, (b"callboard-project", b"other")])
+    assert found.scope == Scope("default", "other")
     for bad in (b"", b"A", b"a/b", b"\xe4", b"a" * 64):
         with pytest.raises(InvalidField) as refusal:
-            auth.principal([bearer, (b"callboard-project", bad)])
+            await auth.principal([bearer, (b"callboard-project", bad)])
         assert refusal.value.path == "Callboard-Project"
+
+
+@pytest.mark.spec("AUTH-1")
+async def test_the_use_of_a_token_is_written_at_most_every_half_minute(
+    memory: Store, autojump_clock: trio.testing.MockClock
+) -> None:
+    auth = Auth(TOKEN, OPERATOR, memory)
+    secret = TOKEN.swapcase()
+    await memory.apply(issue_token(Scope(), digest(secret), member=None, project=None, label=""))
+    fields = [(b"authorization", f"Bearer {secret}".encode())]
+
+    async def noted() -> float | None:
+        ((row,), *_) = [(await memory.access.credentials("default")).items]
+        return row.used
+
+    began = memory.now()
+    for _ in range(3):
+        await auth.principal(fields)
+    first = await noted()
+    assert first == pytest.approx(began)
+    committed = memory.statistics()["committed"]
+    await trio.sleep(29)
+    await auth.principal(fields)
+    assert (await noted(), memory.statistics()["committed"]) == (first, committed)
+    await trio.sleep(1)
+    await auth.principal(fields)
+    assert await noted() == pytest.approx(began + 30)
+
+
+async def test_a_store_that_is_too_busy_to_note_a_use_keeps_nobody_out(
+    memory: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auth = Auth(TOKEN, OPERATOR, memory)
+    secret = TOKEN.swapcase()
+    await memory.apply(issue_token(Scope(), digest(secret), member=None, project=None, label=""))
+
+    async def busy(_: object) -> None:
+        raise Busy("the commit queue is full")
+
+    monkeypatch.setattr(memory, "apply", busy)
+    assert (await auth.principal([(b"authorization", f"Bearer {secret}".encode())])).credential is not None
+
+
+@pytest.mark.spec("AUTH-1")
+async def test_a_ticket_ends_at_its_time(memory: Store, autojump_clock: trio.testing.MockClock) -> None:
+    auth = Auth(TOKEN, OPERATOR, memory)
+    for purpose, seconds in ((Purpose.WEBSOCKET, 30), (Purpose.CONSOLE, 600)):
+        good, late = await auth.issue(OPERATOR, purpose), await auth.issue(OPERATOR, purpose)
+        assert good.expires == pytest.approx(memory.now() + seconds)
+        assert good.secret not in repr(good)
+        use = auth.redeem if purpose is Purpose.WEBSOCKET else auth.enter
+        await trio.sleep(seconds - 1)
+        await use(good.secret)
+        await trio.sleep(1)
+        with pytest.raises(Unauthorized):
+            await use(late.secret)
+
+
+@pytest.mark.spec("AUTH-1")
+async def test_a_cookie_is_good_for_thirty_days(memory: Store, autojump_clock: trio.testing.MockClock) -> None:
+    auth = Auth(TOKEN, OPERATOR, memory, cookie_name="board")
+    secret = await auth.enter((await auth.issue(OPERATOR, Purpose.CONSOLE)).secret)
+    fields = [(b"cookie", f"a=b; board={secret}; board2=x".encode())]
+    await trio.sleep(30 * 24 * 3600 - 1)
+    found = await auth.principal(fields)
+    assert found.by_cookie
+    assert found.sender == OPERATOR.sender
+    await trio.sleep(1)
+    with pytest.raises(Unauthorized):
+        await auth.principal(fields)
+
+
+def test_a_cookie_is_found_by_its_whole_name() -> None:
+    fields = [(b"cookie", b"x=1; board-1=right ;board=no"), (b"Cookie", b"board-2=second")]
+    assert cookie(fields, "board-1") == "right"
+    assert cookie(fields, "board-2") == "second"
+    assert cookie(fields, "boar") is None
+    assert cookie([(b"cookie", b"; =; board-1"), (b"cookie", b"\xff=\xff")], "board-1") == ""
 
 
 OURS = [
@@ -165,7 +263,16 @@ def test_our_origin_may_write(origin: str | None, host: str) -> None:
     check_origin(fields, frozenset({"board.example"}))
 
 
+@pytest.mark.spec("AUTH-3")
 @pytest.mark.parametrize(("origin", "host"), FOREIGN)
 def test_another_origin_may_not(origin: str, host: str) -> None:
     with pytest.raises(Forbidden):
         check_origin([(b"host", host.encode()), (b"origin", origin.encode())], frozenset({"board.example"}))
+
+
+def test_where_an_origin_is_required_none_is_not_enough() -> None:
+    for fields in ([(b"host", b"localhost")], []):
+        check_origin(fields, frozenset())
+        with pytest.raises(Forbidden):
+            check_origin(fields, frozenset(), required=True)
+    check_origin([(b"host", b"localhost"), (b"origin", b"http://localhost")], frozenset(), required=True)

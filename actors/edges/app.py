@@ -24,12 +24,14 @@ from .access import ANYWHERE, check_may
 from .edge import Ask, Edge
 from .errors import error_response, on_callboard_error, on_fault, on_http_exception
 from .fields import check_origin
+from .openapi.document import contract
 from .routes import approvals, console, members, messages, operations, sessions, streams, system
 
 Handler = Callable[[Ask], Awaitable[Response]]
 PUBLIC: Final[Mapping[str, Mapping[str, Handler]]] = {
     "/healthz": {"GET": system.healthz},
     "/readyz": {"GET": system.readyz},
+    "/openapi.json": {"GET": contract},
     "/": {"GET": door.home},  # asks for the key itself, as a browser must be told how to get one
     **console.ASSETS,
 }

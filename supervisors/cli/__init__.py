@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn, cast
 
 from ...storage.model.errors import CallboardError, SettingsError
+from .refusals import refusal_in
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 
@@ -51,20 +52,6 @@ def run(arguments: Sequence[str]) -> int:
         if refusal is None:
             raise
         return _say(str(refusal), WRONG_USE if _is_wrong_use(refusal) else FAILED)
-
-
-def refusal_in(error: BaseException) -> CallboardError | None:
-    """What to tell about `error`: the refusal nearest to its root, through groups and chains of causes; None if there is none."""
-    found: CallboardError | None = None
-    following: BaseException | None = error
-    while following is not None:
-        if isinstance(following, CallboardError):
-            found = following
-        if isinstance(following, BaseExceptionGroup):
-            following = cast("BaseExceptionGroup[BaseException]", following).exceptions[0]
-        else:
-            following = following.__cause__
-    return found
 
 
 def _is_wrong_use(refusal: CallboardError) -> bool:

@@ -22,10 +22,10 @@ from ...storage.model.errors import CallboardError, SettingsError, StoreLocked
 from ...storage.store import open_store, unapplied
 from ..doctor import Check, State, disk, examine_store, file_check, store_refusal, versions, worst
 from ..settings import Settings, load_settings, shown
-from . import refusal_in
 from .announce import FILE as SERVER_FILE
 from .announce import Server, find_server
 from .output import as_json, line, progress
+from .refusals import refusal_in
 from .remote import open_remote
 
 

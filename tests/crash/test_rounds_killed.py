@@ -17,7 +17,7 @@ import pytest
 from callboard.tests.crash.invariants import check
 from callboard.tests.crash.kit import Workers
 from callboard.tests.crash.rows import Rows
-from callboard.tests.flows.model_kit import ModelServer, calls, says
+from callboard.tests.flows.model_kit import ModelServer, breaks, calls, says
 
 STEPS = ["round 1?", "round 1", "book", "send", "round 2?", "round 2", "ring?", "ring", "round 3?", "round 3"]
 """The commits of steps; a round and an external call are recorded twice, first (?) that they begin."""
@@ -123,3 +123,24 @@ def judge(rows: Rows, kill: Kill, requests: list[dict[str, Any]]) -> None:
     results = [m["content"] for m in requests[-1]["body"]["messages"] if m["role"] == "tool"]
     assert (results[0], results[2]) == ("booked 1", LOST if kill.interrupts else "rang 2"), kill
     assert '"status": "pending"' in results[1]
+
+
+@pytest.mark.spec("RT-10")
+async def test_killed_while_the_model_talks(workers: Workers, server: ModelServer, file: Path, rows: Rows) -> None:
+    await server.reset()
+    await server.plan(breaks("stall", 60, stall_seconds=600), says("word " * 80), says("All is well."))
+    worker = await workers.open(file, model=server.url)
+    session = (await worker.ask("session", path="/desk", agent="chat"))["id"]
+    await worker.ask("follow", session=session, after=0)
+    await worker.ask("send", session="/desk", content="go", message_id="m-1")
+    await worker.heard("event", kind="turn.token")
+    await worker.kill()
+    worker = await workers.open(file, model=server.url)
+    await worker.ask("idle")
+    await worker.close()
+    check(rows)
+    assert rows.answers("m-1") == ["All is well."]
+    kinds = rows.kinds("m-1")
+    assert kinds.count("model.request") == 2
+    assert kinds.index("turn.token") < kinds.index("attempt.relinquished") < kinds.index("turn.completed")
+    assert rows.values("SELECT key FROM step") == ["round:1"]

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,10 @@ from callboard import client
 LINKS = Path(__file__).resolve().parents[2] / ".links"
 DEADLINE = 60.0
 """Seconds within which a line or an end must come; only a hanging process ever needs them."""
+Local = Callable[..., "Done"]
+"""The fixture `local`: a command run in this process."""
+Here = Callable[..., Awaitable["Done"]]
+"""The fixture `here`: the same from a test that runs in Trio."""
 TERMINAL = ("turn.completed", "turn.failed", "turn.stopped")
 
 

@@ -5,13 +5,16 @@ Everything is imported when a fixture is used, so a test that needs none of it r
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 if TYPE_CHECKING:
+    from callboard.tests.flows.cli_kit import Done, Here, Local
     from callboard.tests.flows.edge_kit import Served
     from callboard.tests.flows.model_kit import ModelServer
     from callboard.tests.flows.turn_kit import Board
@@ -41,6 +44,32 @@ async def board() -> AsyncIterator[Board]:
 
     async with running() as opened:
         yield opened
+
+
+@pytest.fixture
+def local(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Local:
+    """Runs a command in this process: `local(*arguments, folder=…)` gives `cli_kit.Done`."""
+    from callboard.supervisors import cli
+    from callboard.tests.flows.cli_kit import Done
+
+    for name in [name for name in os.environ if name.startswith("CALLBOARD_")]:
+        monkeypatch.delenv(name)
+
+    def run_here(*arguments: str, folder: Path) -> Done:
+        monkeypatch.chdir(folder)
+        return Done(cli.run(arguments), *capsys.readouterr())
+
+    return run_here
+
+
+@pytest.fixture
+def here(local: Local) -> Here:
+    """The same for a test that runs in Trio: each command has a run of its own, in a thread."""
+
+    async def run_here(*arguments: str, folder: Path) -> Done:
+        return await trio.to_thread.run_sync(lambda: local(*arguments, folder=folder))
+
+    return run_here
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,6 @@ class Worker(Agent):
                 return f"did {turn.text}"
 
 
-@pytest.mark.spec("SES-1")
 async def test_a_child_names_its_parent_and_its_result_wakes_it_once(autojump_clock: MockClock) -> None:
     worker = Worker()
     async with running({"worker": worker}) as board:

@@ -149,7 +149,7 @@ async def test_ctrl_c_stops_the_turn_and_leaves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "words"),
-    [("/nowhere", "no session has this path"), ("/Not/A/Path", "path: has a segment"), ("ses_x", "no such session")],
+    [("/nowhere", "no session has this path"), ("/Not/A/Path", "session: has a segment"), ("ses_x", "no such session")],
 )
 async def test_a_session_that_does_not_exist_is_one_line(tmp_path: Path, path: str, words: str) -> None:
     async with serving(tmp_path):

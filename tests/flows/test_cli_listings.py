@@ -10,21 +10,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import trio
 
 import callboard
-from callboard.supervisors import cli
 from callboard.supervisors.demo import demonstration
 from callboard.supervisors.team import open_places
-from callboard.tests.flows.cli_kit import DEADLINE, Done, environment, run, serving
+from callboard.tests.flows.cli_kit import DEADLINE, Here, Local, environment, run, serving
 
 MESSAGE_FIELDS = {"id", "message_id", "session", "status", "outcome", "turn_id", "stages", "attempts", "takeovers"}
-Local = Callable[..., Done]
-Here = Callable[..., Awaitable[Done]]
 
 
 @pytest.fixture
@@ -40,29 +36,6 @@ def seeded(tmp_path: Path) -> Path:
 
     trio.run(seed)
     return tmp_path
-
-
-@pytest.fixture
-def local(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Local:
-    """Runs a command in this process."""
-    for name in [name for name in os.environ if name.startswith("CALLBOARD_")]:
-        monkeypatch.delenv(name)
-
-    def run_here(*arguments: str, folder: Path) -> Done:
-        monkeypatch.chdir(folder)
-        return Done(cli.run(arguments), *capsys.readouterr())
-
-    return run_here
-
-
-@pytest.fixture
-def here(local: Local) -> Here:
-    """The same for a test that runs in Trio: each command has a run of its own, in a thread."""
-
-    async def run_here(*arguments: str, folder: Path) -> Done:
-        return await trio.to_thread.run_sync(lambda: local(*arguments, folder=folder))
-
-    return run_here
 
 
 @pytest.mark.spec("RT-17", "INB-12")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ async def test_bodies_go_and_the_transcript_stays_with_a_server_and_without(tmp_
         assert await bodies(tmp_path) == ["echo one"]
         assert (await run("inbox", "prune", "--older-than", "0s", "--json", folder=tmp_path)).json["blanked"] == 1
         assert await bodies(tmp_path) == [""]
-        assert [entry["content"] for entry in await server.entries("/")] == ["echo one", "one"]
+        assert [entry["content"] for entry in await server.transcript("/")] == ["echo one", "one"]
     assert (await run("sessions", "send", "/", "echo two", folder=tmp_path)).code == 0
     done = await run("inbox", "prune", "--older-than", "0s", folder=tmp_path)
     assert (done.code, done.out) == (0, "bodies forgotten: 0, rows deleted: 0; transcripts are as they were\n")
@@ -95,12 +96,12 @@ async def test_pruning_over_http_tells_what_it_did_and_refuses_what_is_wrong(ser
 @pytest.mark.spec("RT-14")
 async def test_more_than_one_op_prunes_is_pruned_by_the_desk(served: Served) -> None:
     session = await served.open("silent")
+    names = [f"m-{number}" for number in range(PRUNE_MOST + 5)]
     async with trio.open_nursery() as nursery:
-        for number in range(PRUNE_MOST + 5):
-            nursery.start_soon(served.runtime.send, session, f"{number}")
-    for message in await served.runtime.read(session):
-        if message.message_id:
-            await served.runtime.wait(message.message_id)
+        for name in names:
+            nursery.start_soon(partial(served.runtime.send, session, "go", message_id=name))
+    for name in names:
+        await served.runtime.wait(name)
     desk, scope = served.runtime.desk, served.runtime.scope
     pruned = await desk.prune(scope, 0, seconds=0)
     assert (pruned.blanked, pruned.more) == (PRUNE_MOST, True), "its time was over after one op"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from subprocess import PIPE, run
+from subprocess import run
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,7 +28,7 @@ async def test_node_merges_exactly_the_log_over_its_reconnects(served: Served) -
     command = ["node", str(CLIENT), served.url.replace("http", "ws", 1), served.token, session.id, str(MESSAGES)]
 
     def talk() -> str:
-        done = run(command, stdout=PIPE, stderr=PIPE, text=True, timeout=60, env={**os.environ})
+        done = run(command, capture_output=True, text=True, timeout=60, env={**os.environ})
         assert done.returncode == 0, done.stderr
         return done.stdout
 

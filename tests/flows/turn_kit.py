@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import attrs
 import outcome
 import trio
+from trio.testing import MockClock
 
 from callboard import Call, Tool, Tuning, Turn, open_runtime, tool
 from callboard.storage.commit import Applied, Batches, Failure
@@ -247,15 +248,20 @@ async def running(
     executor: Literal["thread", "inline"] = "inline",
     extra: Extra | None = None,
 ) -> AsyncIterator[Board]:
-    """A board whose agents are `agent` (a `Puppet`) and those given."""
+    """A board whose agents are `agent` (a `Puppet`) and those given.
+
+    A test that waits for what never comes fails after a while: an hour on a clock that jumps, a minute on the real one.
+    """
     puppet = Puppet()
     known = {"agent": puppet, **(agents or {})}
-    async with open_runtime(
-        url, agents=known, project=project, tuning=tuning, executor=executor, extra=extra
-    ) as runtime:
-        commit = runtime.store._commit
-        gate = commit._driver = Gate(commit._driver)
-        yield Board(runtime, puppet, gate)
+    limit = 3_600 if isinstance(trio.lowlevel.current_clock(), MockClock) else 60
+    with trio.fail_after(limit):
+        async with open_runtime(
+            url, agents=known, project=project, tuning=tuning, executor=executor, extra=extra
+        ) as runtime:
+            commit = runtime.store._commit
+            gate = commit._driver = Gate(commit._driver)
+            yield Board(runtime, puppet, gate)
 
 
-__all__ = ["MEMORY", "OPERATOR", "Board", "Gate", "Puppet", "running"]
+__all__ = ["MEMORY", "OPERATOR", "Bench", "Board", "Body", "Gate", "Puppet", "calling", "lasting", "running"]

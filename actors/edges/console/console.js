@@ -19,6 +19,7 @@ const HEALTH_MS = 5000;
 const GONE_MS = 1000;
 const VIEW_MS = 2000;
 const HIDDEN_MS = 20000;
+const WIDE = "(min-width: 860px)";
 const VIEWS = ["sessions", "inbox", "supervisors"];
 
 let conversation = null;
@@ -36,7 +37,7 @@ const link = new Link(
   },
   (state) => {
     health.link(state);
-    if (state === "gone") health.refresh();
+    if (state === "gone") health.refresh().then(() => transcript?.draw());
   },
   // A websocket's handshake can't name a project, so who has several brings a ticket that does.
   async () => (me?.several ? (await post("/v1/tickets", { kind: "ws" })).ticket : null),
@@ -60,7 +61,7 @@ function repeat(ask, pause) {
   return run;
 }
 
-const lookAtHealth = repeat(() => health.refresh(), () => (health.reachable ? HEALTH_MS : GONE_MS));
+const lookAtHealth = repeat(() => health.refresh(), () => (health.well ? HEALTH_MS : GONE_MS));
 const lookAtSessions = repeat(() => sessions.refresh(), () => SESSIONS_MS);
 const lookAtView = repeat(async () => {
   if (view === "inbox") await inbox.refresh();
@@ -78,7 +79,7 @@ function back() {
 /** The list of sessions was read: what is shown of the chosen one may have to change, or can be shown now. */
 function listed() {
   if (chosen && !conversation && sessions.all.has(chosen)) choose(chosen);
-  if (!chosen && view === "sessions" && matchMedia("(min-width: 860px)").matches && location.hash.length < 2) {
+  if (!chosen && view === "sessions" && matchMedia(WIDE).matches && location.hash.length < 2) {
     const root = [...sessions.all.values()].find((session) => session.path === "/");
     if (root) location.replace(`#/s/${part(root.id)}`);
   }
@@ -235,7 +236,11 @@ bindKeys([
   [["k"], "Previous session", () => go(-1)],
   [["x"], "Stop the turn that runs", stop],
   [["e"], "Scroll to the newest", () => transcript?.toNewest()],
-  [["f"], "Filter sessions", () => { location.hash = chosen ? `#/s/${part(chosen)}` : "#/sessions"; byId("session-filter").focus(); }],
+  [["f"], "Filter sessions", () => {
+    location.hash = matchMedia(WIDE).matches && chosen ? `#/s/${part(chosen)}` : "#/sessions";
+    route();
+    byId("session-filter").focus();
+  }],
   [["1"], "Sessions", () => { location.hash = chosen ? `#/s/${part(chosen)}` : "#/sessions"; }],
   [["2"], "Inbox", () => { location.hash = "#/inbox"; }],
   [["3"], "Supervisors", () => { location.hash = "#/supervisors"; }],

@@ -83,7 +83,8 @@ export class Transcript {
     const nothing = all.length === 0 && !this.#list.childElementCount && !this.#conversation.turn;
     this.#empty.hidden = !nothing;
     setText(this.#empty, this.#conversation.gone ? "This session does not exist any more."
-      : this.#conversation.loaded ? "Nothing here yet. Write the first message below." : "Loading…");
+      : this.#conversation.loaded ? "Nothing here yet. Write the first message below."
+      : document.body.dataset.server === "gone" ? "This is loaded when the server is back." : "Loading…");
     if (this.#following) this.toNewest();
     else byId("jump").hidden = this.#distance() < NEAR_PX;
   }
@@ -256,6 +257,7 @@ function stageOf(entry, ending, turn, answers) {
     return answers.has(entry.message_id) ? { state: "answered", text: "answered" } : { state: "answered", text: "handled" };
   }
   if (turn?.state === "retrying") return { state: "retrying", text: "will be tried again" };
+  if (turn?.state === "waiting") return { state: "working", text: "waits for an approval" };
   if (turn || entry.state === "processing") return { state: "working", text: "working" };
   return { state: "accepted", text: "accepted" };
 }

@@ -14,7 +14,7 @@ from ....storage.model.turns import ToolClass
 from ....storage.wire import parse_object
 from ...models.model import ModelCall, ToolSpec
 from ..parameters import model_tool
-from ..steps import PASSING
+from ..steps import PASSING, Interrupted
 from ..tools import SCHEMAS, check_call
 from ..turn import Tool, Turn
 
@@ -83,11 +83,7 @@ class Toolbox:
 
 
 def _shown(result: Any) -> str:
-    text = result if isinstance(result, str) else _written(result)
+    plain = isinstance(result, (str, Interrupted))
+    text = str(result) if plain else json.dumps(result, ensure_ascii=False)
     cut = len(text) - RESULT_CHARS
     return text if cut <= 0 else f"{text[:RESULT_CHARS]}\n[{cut} characters cut]"
-
-
-def _written(result: Any) -> str:
-    # `Interrupted` is the one result that is no JSON.
-    return json.dumps(result, ensure_ascii=False, default=str)

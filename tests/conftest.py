@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
+
 from callboard.storage.store import Store, open_store
 
 

@@ -8,6 +8,7 @@ Invariant: a ticket never stays in an address that a browser keeps, and the cook
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from starlette.responses import Response
@@ -40,20 +41,17 @@ _AGAIN: Final = '\n<meta http-equiv="refresh" content="0; url=/">'
 
 async def home(ask: Ask) -> Response:
     """The console; 303 to it with a cookie, for a ticket; 401 and how to get in, without either."""
-    headers = ask.request.scope["headers"]
     tickets = ask.request.query_params.getlist(TICKET)
     # Whoever only looks at a link, as mail and chat programs do, must not use it up.
     if len(tickets) == 1 and ask.request.method == "GET":
-        try:
-            secret = await ask.edge.auth.enter(tickets[0])
-        except Unauthorized:
-            return _locked(ask)
-        return Response(status_code=303, headers={"Location": "/", "Set-Cookie": cookie(ask, secret), **_PRIVATE})
+        with suppress(Unauthorized):
+            return _to_console({"Set-Cookie": cookie(ask, await ask.edge.auth.enter(tickets[0]))})
     try:
-        await ask.edge.auth.principal(headers, anywhere=True)
+        await ask.edge.auth.principal(ask.request.scope["headers"], anywhere=True)
     except Unauthorized:
         return _locked(ask)
-    return await console.page(ask)
+    # A used link that is opened again where it was used: there is nothing to complain of.
+    return _to_console({}) if tickets else await console.page(ask)
 
 
 def cookie(ask: Ask, secret: str) -> str:
@@ -62,6 +60,10 @@ def cookie(ask: Ask, secret: str) -> str:
     secure = "; Secure" if ask.request.url.scheme == "https" else ""
     name = ask.edge.auth.cookie_name
     return f"{name}={secret}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{secure}"
+
+
+def _to_console(headers: dict[str, str]) -> Response:
+    return Response(status_code=303, headers={"Location": "/", **headers, **_PRIVATE})
 
 
 def _locked(ask: Ask) -> Response:

@@ -48,6 +48,9 @@ async def test_a_link_becomes_a_cookie_and_leaves_no_ticket_behind(served: Serve
         assert ticket not in str(answer.headers)
         assert (await page.get("/v1/whoami")).json()["kind"] == "operator"
         assert (await page.get("/")).status_code == 200
+        # Opened again where it was used, it leads to where the browser may be anyway, and gives nothing new.
+        answer = await page.get(f"/?ticket={ticket}")
+        assert (answer.status_code, answer.headers["location"], "set-cookie" in answer.headers) == (303, "/", False)
     # Used once, by anybody.
     async with browser(served) as other:
         answer = await other.get(f"/?ticket={ticket}")

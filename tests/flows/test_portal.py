@@ -64,8 +64,12 @@ def test_what_is_wrong_at_the_start_is_raised_in_the_opening_thread(url: str) ->
 
 
 def test_an_error_of_the_block_ends_the_runtime_and_goes_on(url: str) -> None:
-    with pytest.raises(KeyError), callboard.open_portal(url, agents={"echo": echo}) as portal:
-        portal.open_session(agent="echo", path="/")
-        {}["gone"]
+    def fails() -> None:
+        with callboard.open_portal(url, agents={"echo": echo}) as portal:
+            portal.open_session(agent="echo", path="/")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
     with callboard.open_portal(url, agents={"echo": echo}) as again:
         assert again.list_sessions()[0].path == "/"

@@ -9,6 +9,7 @@ to a caller that has left. When `run` ends, every waiting op fails with `StoreDo
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -22,6 +23,7 @@ from .model.limits import BATCH_BYTES, BATCH_OPS, LANE_BYTES, LANE_OPS
 from .ops.base import Lane, Op
 
 R = TypeVar("R")
+log: Final = logging.getLogger("callboard.store")
 BATCH_SECONDS: Final = 30.0
 """A driver that has not answered by then hangs: its batch ends unknown, so that nobody waits for ever, the store's end included."""
 LAST_SECONDS: Final = 5.0
@@ -79,6 +81,8 @@ class GroupCommit:
         self._weight = 0
         self._wake = trio.Event()
         self._down: BaseException | None = StoreDown("the store is not running")
+        self.failing: str | None = None
+        """The code of the error that the newest batch failed with as a whole; None while batches commit."""
         self.committed = 0
         self.batches = 0
         self.tallies: Counter[tuple[str, str]] = Counter()
@@ -172,8 +176,16 @@ class GroupCommit:
             outcomes = [Failure(error)] * len(batch) if applied is None else applied.outcomes
             for slot, outcome in zip(batch, outcomes, strict=True):
                 slot.settle(outcome)
+        self._note(None if applied is not None else error)
         if applied is not None:
             self.batches += 1
             self.committed += len(batch)
             self.tallies.update(applied.tally)
             self._changes.publish(applied.touched)
+
+    def _note(self, error: BaseException | None) -> None:
+        """Whole batches fail for the store's own reasons: said once when it begins, and once when it is over."""
+        code = None if error is None else getattr(error, "code", "store_down")
+        if code != self.failing:
+            log.error("no batch can be committed: %s", error) if code else log.warning("batches are committed again")
+        self.failing = code

@@ -77,6 +77,11 @@ class Store:
         """Store time, in seconds since the epoch."""
         return self._driver.now()
 
+    @property
+    def failing(self) -> str | None:
+        """Why nothing can be committed now (an error's code); None while commits succeed."""
+        return self._commit.failing
+
     def statistics(self) -> dict[str, int]:
         """Depth of the commit queue, ops and batches committed since the start."""
         return {"depth": self._commit.depth, "committed": self._commit.committed, "batches": self._commit.batches}

@@ -8,7 +8,7 @@ Invariant: connections stop after the server that accepts them, and before the s
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -54,8 +54,10 @@ class Front:
     An address that can't be listened on raises `RuntimeFailed` there, with `AddressInUse` or `CannotListen` in its chain of causes.
     """
 
-    def __init__(self, settings: FrontSettings) -> None:
+    def __init__(self, settings: FrontSettings, listeners: Iterable[trio.SocketListener] = ()) -> None:
+        """`listeners` are sockets opened already, for the first start; without them it opens its own when it starts."""
         self._settings = settings
+        self._listeners = [*listeners]
         self._port = settings.port
         self._endpoints: list[Endpoint] = []
         self._server: Server | None = None
@@ -112,7 +114,8 @@ class Front:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         settings = self._settings
-        listeners = await open_listeners(settings.host, self._port)
+        opened, self._listeners = self._listeners, []
+        listeners = opened or await open_listeners(settings.host, self._port)
         # A browser keeps one set of cookies for all ports of a host, and two servers on it must not take each other's.
         name = f"callboard-{listeners[0].socket.getsockname()[1]}"
         names = frozenset(name.lower().strip("[]") for name in settings.allowed_hosts)

@@ -32,13 +32,25 @@ from ..storage.model.sessions import Entry, Session
 from ..storage.store import Store, open_store
 from .figures import Figures, Meters
 from .telemetry import log_tree_event
-from .tree import ChildSpec, DynamicSupervisor, IntensityExceeded, Node, StartFailed, Strategy, Supervisor, open_tree
+from .tree import (
+    ChildSpec,
+    DynamicSupervisor,
+    Escalated,
+    IntensityExceeded,
+    Node,
+    StartFailed,
+    Strategy,
+    Supervisor,
+    TreeEvent,
+    open_tree,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
     from .tracing import Traces
 
+ROOT: Final = "callboard"
 OPERATOR: Final = Sender("operator", "member", "operator")
 FOLLOWERS_MOST: Final = 20_000
 Extra = Callable[["Runtime"], list[ChildSpec]]
@@ -61,6 +73,10 @@ class Runtime:
         self.store = store
         self.agents = agents
         self.figures = Figures()
+        self.failure: RuntimeFailed | None = None
+        """Why the root gives up, from the moment of that decision: the block ends only when every child has."""
+        self.ending = trio.Event()
+        """Set with `failure`, and when the block around the runtime is left, by whatever way."""
         tails = DynamicSupervisor("tails", max_children=FOLLOWERS_MOST, grace_seconds=1.0)
         sessions = DynamicSupervisor(
             "sessions", max_children=tuning.live_turns, grace_seconds=5.0, observer=log_tree_event
@@ -73,7 +89,7 @@ class Runtime:
         keeper = Keeper(store, self.dispatcher.live, tuning)
         janitor = Janitor(store, events=tuning.event_keep_seconds, messages=tuning.message_keep_seconds)
         self._root = Supervisor(
-            "callboard",
+            ROOT,
             [
                 ChildSpec("store", store.run, grace_seconds=15.0),
                 tails.spec(),
@@ -85,7 +101,7 @@ class Runtime:
                 *(extra(self) if extra else ()),
             ],
             strategy=Strategy.REST_FOR_ONE,
-            observer=log_tree_event,
+            observer=self._observe,
         )
 
     async def open_session(self, *, agent: str, path: str | None = None, title: str = "") -> Session:
@@ -142,9 +158,17 @@ class Runtime:
                 try:
                     yield self
                 finally:
+                    self.ending.set()
                     await self._drain()
         except (IntensityExceeded, StartFailed) as error:
-            raise RuntimeFailed(f"the runtime gave up: {error}") from error
+            raise _gave_up(error) from error
+
+    def _observe(self, event: TreeEvent) -> None:
+        log_tree_event(event)
+        if isinstance(event, Escalated) and event.supervisor == ROOT:
+            self.failure = _gave_up(event.error)
+            self.failure.__cause__ = event.error
+            self.ending.set()
 
     async def _drain(self) -> None:
         tuning = self.desk.tuning
@@ -176,6 +200,10 @@ async def open_runtime(
         runtime = Runtime(store, known, tuning or Tuning(), Scope(project=project), extra, traces)
         async with runtime.running():
             yield runtime
+
+
+def _gave_up(error: Exception) -> RuntimeFailed:
+    return RuntimeFailed(f"the runtime gave up: {error}")
 
 
 def traces_into(provider: TracerProvider) -> Traces:

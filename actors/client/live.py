@@ -74,6 +74,7 @@ class LiveClient:
         self._link: Link | None = None
         self._first = trio.Event()
         self._failure: CallboardError | None = None
+        self._closing = False
         self._subscriptions: dict[str, Subscription] = {}
         self._sends: dict[str, _Question] = {}
         self._asked: dict[str, deque[_Question | None]] = {}
@@ -163,10 +164,16 @@ class LiveClient:
         self._check()
 
     async def close(self) -> None:
-        """Take leave of the server."""
+        """Take leave of the server; from here on nobody is told of changes."""
+        self._closing = True
         if self._link is not None:
             with trio.move_on_after(CLOSE_SECONDS):
                 await self._link.close()
+
+    def end(self) -> None:
+        """The block is left, by whatever way."""
+        self._closing = True
+        self.fail(Unavailable("this client is closed"))
 
     def fail(self, error: CallboardError) -> None:
         """Nothing will be answered any more."""
@@ -188,8 +195,7 @@ class LiveClient:
             self._subscribe(subscription)
         for question in self._sends.values():
             self._say(question.frame)
-        if self._on_change is not None:
-            self._on_change(True)
+        self._changed(True)
 
     def _lost(self) -> None:
         if self._link is None:
@@ -200,8 +206,11 @@ class LiveClient:
         waiting, self._asked = self._asked, {}
         for question in (question for line in waiting.values() for question in line if question is not None):
             question.settle(Unavailable("the connection was lost; whether the turn stops is unknown"))
-        if self._on_change is not None:
-            self._on_change(False)
+        self._changed(False)
+
+    def _changed(self, connected: bool) -> None:
+        if self._on_change is not None and not self._closing:
+            self._on_change(connected)
 
     def _say(self, frame: dict[str, Any]) -> None:
         if self._link is not None:
@@ -292,7 +301,7 @@ async def connect(
 ) -> AsyncIterator[LiveClient]:
     """Connect to the server at `url` (`http://127.0.0.1:8420`, `https://…`) and stay connected while the block lasts.
 
-    `client` is a name that the server keeps for this client; `on_change` is called with True at each connection and False at its loss. The
+    `client` is a name that the server keeps for this client; `on_change` is called with True at each connection and False at its loss, until the block is left. The
     first connection must succeed: raises `Unauthorized` and other refusals, `Unavailable` if there is no server, `InvalidField`.
     """
     address = address_of(url, token, client=None if client is None else check_client_id(client), tls=tls)
@@ -307,7 +316,7 @@ async def connect(
         except Exception as error:
             failure = error  # raised below: out of the nursery it would come as a group
         finally:
-            live.fail(Unavailable("this client is closed"))
+            live.end()
             nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure

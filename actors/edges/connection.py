@@ -87,6 +87,11 @@ class Connection:
         if not self._transport.closed:
             await self._transport.linger(self._limits.linger_seconds)
 
+    def _answers_for(self) -> frozenset[str] | None:
+        """The allowed names and the address that the client has reached: a page of a rebound name can't say that as its host."""
+        allowed, reached = self._server.allowed_hosts, self._transport.server
+        return allowed if allowed is None or reached is None else allowed | {reached[0]}
+
     async def _serve_requests(self) -> Reply | None:
         """One request after the other; the last word of ours, None if there is nothing to say."""
         while True:
@@ -95,7 +100,7 @@ class Connection:
                 return request
             self._on_stop = None
             self._server.counts.requests += 1
-            head = judge(request, body_bytes=self._limits.body_bytes, allowed_hosts=self._server.allowed_hosts)
+            head = judge(request, body_bytes=self._limits.body_bytes, allowed_hosts=self._answers_for())
             if isinstance(head, Reply):
                 return head if request.method != b"HEAD" else Reply(head.status, b"", head.headers)
             if head.websocket:

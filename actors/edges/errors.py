@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...storage.model.errors import CallboardError, Unauthorized, Unavailable, UsageError, bounded
+from ...storage.model.errors import CallboardError, StoreFull, Unauthorized, Unavailable, UsageError, bounded
 from .views import JsonResponse
 
 PATH_CHARS = 200
@@ -33,15 +33,15 @@ def error_response(error: CallboardError, headers: dict[str, str] | None = None)
     given = dict(headers or {})
     if isinstance(error, Unauthorized):
         given["WWW-Authenticate"] = 'Bearer realm="callboard"'
-    if isinstance(error, Unavailable):
+    if isinstance(error, (Unavailable, StoreFull)):
         given["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
     return JsonResponse({"error": error_value(error)}, error.status, given)
 
 
 def error_value(error: CallboardError) -> dict[str, Any]:
-    """The `code`, `message` and, where a field is to blame, `path` of an error."""
+    """The `code`, `message` and, where a field is to blame, `path` of an error. Where the store lies is not the client's business."""
     value = {"code": error.code, "message": error.message}
-    if error.path is not None:
+    if error.path is not None and isinstance(error, UsageError):
         value["path"] = bounded(error.path, PATH_CHARS)
     return value
 

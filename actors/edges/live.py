@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 import trio
 import trio_websocket
 
-from ...storage.model.errors import CallboardError, InvalidField, NotFound, UnknownTarget, bounded
+from ...storage.model.errors import CallboardError, InvalidField, NotFound, UnknownTarget, UsageError, bounded
 from ...storage.model.ids import check_client_id
 from ...storage.wire import parse_object
 from .auth import Principal
@@ -113,6 +113,7 @@ class Conversation:
         self._websocket = websocket
         self._subscriptions: dict[str, Subscription] = {}
         self._closing: tuple[int, str] | None = None
+        self._heard = 0.0
 
     async def run(self) -> None:
         """Serve the client until it leaves, or must."""
@@ -122,7 +123,9 @@ class Conversation:
                 self._nursery.start_soon(self._keep_right)
             try:
                 while True:
-                    await self._hear(await self._websocket.get_message())
+                    message = await self._websocket.get_message()
+                    self._heard = trio.current_time()
+                    await self._hear(message)
             except trio_websocket.ConnectionClosed:
                 self._nursery.cancel_scope.cancel()
             finally:
@@ -207,12 +210,13 @@ class Conversation:
             await self._end(_TOO_SLOW)
 
     async def _keep_alive(self) -> None:
-        """Ping; end the connection of a client that does not answer in time."""
+        """Ping; end the connection of a client from which nothing has come in time: a pong waits behind its own backlog of frames."""
         while True:
             await trio.sleep(self._edge.pace.ping)
+            asked = trio.current_time()
             with trio.move_on_after(self._edge.pace.ping) as waiting:
                 await self._websocket.ping()
-            if waiting.cancelled_caught:
+            if waiting.cancelled_caught and self._heard < asked:
                 await self._end(_MUTE)
 
     async def _keep_right(self) -> None:
@@ -227,4 +231,6 @@ class Conversation:
 
 
 def _error(error: CallboardError, subject: dict[str, str]) -> dict[str, Any]:
-    return {"type": "error", "code": error.code, "message": bounded(str(error)), **subject}
+    # An error's path is a field for the client's own mistakes; for the store's it would be a file.
+    text = str(error) if isinstance(error, UsageError) else error.message
+    return {"type": "error", "code": error.code, "message": bounded(text), **subject}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import ssl
 from collections.abc import Collection
 from typing import Any
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 _OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _RETRY_SECONDS = 0.1
 """Between two tries of an accept that the system can't afford."""
+_COMPLAINT_SECONDS = 60.0
+"""Between two lines about it: ten in a second would fill the disk that the log is on."""
 _LAST_SECONDS = 1.0
 """For children to end once they are cancelled; their sockets are closed under them after that."""
 
@@ -77,6 +80,7 @@ class Server:
         self._spawn = spawn
         self._connections: set[Connection] = set()
         self._emptied = trio.Event()
+        self._silent_until = -math.inf
 
     def statistics(self) -> Counts:
         """A copy of the counts, for metrics."""
@@ -124,10 +128,15 @@ class Server:
             except OSError as error:
                 if error.errno not in _OUT_OF_DESCRIPTORS:
                     raise
-                log.error("can't accept connections: %s", error.strerror)
+                self._complain(error)
                 await trio.sleep(_RETRY_SECONDS)
             else:
                 self._admit(stream)
+
+    def _complain(self, error: OSError) -> None:
+        if trio.current_time() >= self._silent_until:
+            self._silent_until = trio.current_time() + _COMPLAINT_SECONDS
+            log.error("can't accept connections, and goes on trying: %s", error.strerror)
 
     def _admit(self, stream: trio.SocketStream) -> None:
         self.counts.accepted += 1

@@ -275,4 +275,8 @@ async def _whole(chunks: AsyncIterator[bytes], most: int, *, cut: bool = False) 
 
 
 def _say(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """What went wrong, in the first words there are: httpx says nothing of its own about a certificate that can't be trusted."""
+    cause: BaseException | None = error
+    while cause is not None and not str(cause):
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__ if cause is None else f"{type(error).__name__}: {cause}"

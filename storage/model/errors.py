@@ -229,9 +229,11 @@ class StoreReadOnly(StoreError):
 
 
 class StoreFull(StoreError):
-    """The disk, or the size limit of the database, is full."""
+    """The disk, or the size limit of the database, is full. It may have room again: `retry_after` is in seconds."""
 
     code = "store_full"
+    status = 503
+    retry_after: float = 5.0
 
 
 class SchemaTooNew(StoreError):

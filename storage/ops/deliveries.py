@@ -75,7 +75,9 @@ class RecordStep(Op[Step]):
     """
 
     lane: ClassVar[Lane] = Lane.HOLDERS
-    repeat: ClassVar[str] = "a step of this key that is done, or begun with the same data, is returned as it was recorded"
+    repeat: ClassVar[str] = (
+        "a step of this key that is done, or begun with the same data, is returned as it was recorded"
+    )
 
     lease: Lease
     key: str

@@ -25,6 +25,8 @@ def open_session(tx: Tx, op: OpenSession) -> Opened:
     scope = tx.scope(op.scope, create=True)
     known = tx.one("session_row", (op.id, scope))
     if known is not None:
+        if (known[4], known[5], known[20]) != (op.agent, op.path, op.title):
+            raise Conflict("this id has opened another session", path="id")
         return Opened(session_from(known), created=False)
     if op.path is not None:
         found = tx.one("session_at_path", (scope, op.path))
@@ -44,7 +46,7 @@ def open_session(tx: Tx, op: OpenSession) -> Opened:
     deadline = None if op.deadline_seconds is None else tx.now + op.deadline_seconds
     tx.run(
         "session_insert",
-        (op.id, scope, mailbox, op.kind, op.agent, op.path, op.title, op.parent, child, deadline, tx.now),
+        (op.id, scope, mailbox, op.kind, op.agent, op.path, op.title, op.title, op.parent, child, deadline, tx.now),
     )
     status = ACTIVE if child else IDLE
     return Opened(

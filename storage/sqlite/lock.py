@@ -20,7 +20,7 @@ from typing import Any, Self, cast
 
 import attrs
 
-from ..model.errors import StoreLocked, bounded
+from ..model.errors import StoreError, StoreLocked, bounded
 from .faults import is_a_folder, map_os_error, shown
 
 SUFFIX = ".lock"
@@ -90,6 +90,12 @@ def acquire_lock(database: str | os.PathLike[str]) -> FileLock:
     also one in this process; StoreReadOnly, StoreError or StoreDown if the lock file can't be made.
     """
     file, path = _files(database)
+    with suppress(OSError):
+        if file.is_file() and file.stat().st_nlink > 1:
+            raise StoreError(
+                "has several names (hard links), and SQLite would keep a log for each: use a copy",
+                path=shown(str(file)),
+            )
     if file.is_dir():
         raise is_a_folder(str(file))
     try:

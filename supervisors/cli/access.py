@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...storage.model.errors import NotFound
-from .board import Found, Json, ask
+from .asking import ask
+from .board import Found, Json
 from .output import as_json, line, note, table
 
 Options = Mapping[str, Any]

@@ -1,27 +1,20 @@
 """What the client commands ask, whoever answers: the running server of the folder, or the store itself when none runs.
 
-Lives here: the questions, choosing who is asked. Not here: the two who answer (`remote`, `local`), printing.
+Lives here: the questions. Not here: choosing who is asked (`asking`), the two who answer (`remote`, `local`), printing.
 
 Invariant: both answer in the shapes of the HTTP contract, and raise the same errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import attrs
-import trio
 
 from ...storage.model.addresses import check_path
-from ...storage.model.errors import NotFound
 from ...storage.model.ids import check_message_id
-from ..settings import Settings, load_settings
-from .announce import Server, find_server
-from .output import progress
+from .announce import Server
 
-T = TypeVar("T")
 Json = dict[str, Any]
 
 
@@ -63,35 +56,3 @@ def check_session(session: str) -> str:
     if session.startswith("/"):
         return check_path(session, "session")
     return check_message_id(session.removeprefix("session:"), "session")
-
-
-def ask(options: Mapping[str, Any], question: Callable[[Found], Awaitable[T]]) -> T:
-    """Find out who answers in the folder of `options` and ask. Raises what `load_settings` and the answer raise."""
-    settings = load_settings(options)
-
-    async def run() -> T:
-        async with open_board(settings) as found:
-            return await question(found)
-
-    with progress("asking"):
-        return trio.run(run)
-
-
-@asynccontextmanager
-async def open_board(settings: Settings) -> AsyncIterator[Found]:
-    """The running server, else the store. Raises `NotFound` if there is neither, `StoreLocked` if a store is in use by no server of this folder."""
-    server = find_server(settings.data)
-    if server is not None:
-        from .remote import open_remote
-
-        async with open_remote(server, settings.data) as remote:
-            if remote is not None:
-                yield Found(remote, server)
-                return
-    file = settings.store_file
-    if file is None or not file.exists():
-        raise NotFound(f"no server runs for {settings.data}, and there is no store {file or settings.store}")
-    from .local import open_local
-
-    async with open_local(settings.store) as local:
-        yield Found(local, None)

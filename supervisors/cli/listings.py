@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from ...storage.model.errors import InvalidField
 from ...storage.model.ids import check_message_id
-from .board import Found, Json, ask
+from .asking import ask
+from .board import Found, Json
 from .output import as_json, line, note, table
 
 Options = Mapping[str, Any]

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...storage.model.errors import SettingsError
-from .board import Found, Json, ask
+from .asking import ask
+from .board import Found, Json
 from .output import as_json, line
 
 _AGE: Final = re.compile(r"([0-9]{1,9})([smhdw])")
@@ -31,9 +32,7 @@ def inbox_prune_command(older_than: str, project: str | None, options: Mapping[s
     if options.get("json"):
         as_json(answer)
     else:
-        line(
-            f"bodies forgotten: {answer['blanked']}, rows deleted: {answer['deleted']}; transcripts are as they were"
-        )
+        line(f"bodies forgotten: {answer['blanked']}, rows deleted: {answer['deleted']}; transcripts are as they were")
     return 0
 
 

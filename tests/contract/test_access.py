@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -280,6 +282,24 @@ async def test_no_secret_is_in_the_database(tmp_path: Path) -> None:
         assert secret.encode() not in content
         assert secret not in texts
         assert repr(digest(secret)) not in texts
+
+
+async def test_tickets_and_cookies_that_ended_long_ago_are_forgotten(tmp_path: Path) -> None:
+    async with open_store(f"sqlite:///{tmp_path}/store.db") as store, trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        made = [digest(new_secret()) for _ in range(4)]
+        for ticket, seconds in zip(made, (-2 * HOUR, -2 * HOUR, -1.0, HOUR), strict=True):
+            await store.apply(IssueTicket(Scope(), ticket, Purpose.CONSOLE, OPERATOR, seconds))
+        # One that is not over yet, exchanged for a cookie that is, which the next exchange finds.
+        await store.apply(RedeemTicket(made[3], Purpose.CONSOLE, "cok_1", digest("a"), -2 * HOUR))
+        last = digest(new_secret())
+        await store.apply(IssueTicket(Scope(), last, Purpose.CONSOLE, OPERATOR, HOUR))
+        await store.apply(RedeemTicket(last, Purpose.CONSOLE, "cok_2", digest("b"), HOUR))
+        assert [item.id for item in (await store.access.credentials("default")).items] == ["cok_2"]
+        nursery.cancel_scope.cancel()
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
+        left = {ticket for (ticket,) in connection.execute("SELECT digest FROM ticket")}
+    assert left == {made[2], made[3], last}
 
 
 def everything_in(folder: Path) -> bytes:

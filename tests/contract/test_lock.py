@@ -195,3 +195,15 @@ def test_folder_without_write_access_is_a_clear_error(folder_of_a_plain_user: Pa
         acquire_lock(folder / "a.db")
     folder.chmod(0o700)
     acquire_lock(folder / "a.db").release()
+
+
+@pytest.mark.spec("RT-17")
+def test_a_file_with_two_names_is_refused_under_both(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.db", tmp_path / "other.db"
+    one.touch()
+    other.hardlink_to(one)
+    for file in (one, other):
+        with pytest.raises(StoreError, match="hard links"):
+            acquire_lock(file)
+    other.unlink()
+    acquire_lock(one).release()

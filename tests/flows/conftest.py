@@ -57,7 +57,9 @@ def local(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
     def run_here(*arguments: str, folder: Path) -> Done:
         monkeypatch.chdir(folder)
-        return Done(cli.run(arguments), *capsys.readouterr())
+        code = cli.run(arguments)
+        out, err = capsys.readouterr()
+        return Done(code, out, err)
 
     return run_here
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 import attrs
 import trio
 
-Part = bytes | Callable[[trio.SocketStream], Awaitable[object]]
+Part = bytes | Callable[[trio.abc.Stream], Awaitable[object]]
 EVENTS = "text/event-stream"
 
 
@@ -37,10 +38,10 @@ class FakeModel:
         """What the requests to come are answered with."""
         self._scripts += scripts
 
-    async def serve(self, stream: trio.SocketStream) -> None:
+    async def serve(self, stream: trio.abc.Stream) -> None:
         async with stream:
-            self.requests.append(await _read(stream))
             try:
+                self.requests.append(await _read(stream))
                 for part in self._scripts.pop(0):
                     if isinstance(part, bytes):
                         await stream.send_all(part)
@@ -49,7 +50,7 @@ class FakeModel:
             except trio.BrokenResourceError:
                 self.hung_up.set()
 
-    async def until_hung_up(self, stream: trio.SocketStream) -> None:
+    async def until_hung_up(self, stream: trio.abc.Stream) -> None:
         """A part: wait, without a byte, until the client is gone."""
         while await stream.receive_some(1024):
             pass
@@ -57,13 +58,17 @@ class FakeModel:
 
 
 @asynccontextmanager
-async def faking(*scripts: tuple[Part, ...]) -> AsyncIterator[FakeModel]:
-    """A service on a port of its own. Every script must have been used at the end."""
+async def faking(*scripts: tuple[Part, ...], tls: ssl.SSLContext | None = None) -> AsyncIterator[FakeModel]:
+    """A service on a port of its own, over TLS if asked. Every script must have been used at the end."""
     fake = FakeModel()
     fake.plan(*scripts)
     async with trio.open_nursery() as nursery:
-        (listener,) = await nursery.start(partial(trio.serve_tcp, fake.serve, 0, host="127.0.0.1"))
-        fake.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/v1"
+        if tls is None:
+            (listener,) = await nursery.start(partial(trio.serve_tcp, fake.serve, 0, host="127.0.0.1"))
+            fake.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/v1"
+        else:
+            (listener,) = await nursery.start(partial(trio.serve_ssl_over_tcp, fake.serve, 0, tls, host="127.0.0.1"))
+            fake.url = f"https://127.0.0.1:{listener.transport_listener.socket.getsockname()[1]}/v1"
         yield fake
         nursery.cancel_scope.cancel()
     assert not fake._scripts, "fewer requests came than the test has answers for"
@@ -102,7 +107,7 @@ def whole(text: str, **fields: Any) -> bytes:
     return head(kind="application/json; charset=utf-8") + json.dumps(body).encode()
 
 
-async def _read(stream: trio.SocketStream) -> Request:
+async def _read(stream: trio.abc.Stream) -> Request:
     received = b""
     while b"\r\n\r\n" not in received:
         received += await stream.receive_some(65_536)

@@ -83,7 +83,12 @@ def test_the_literal_table_and_the_applications_have_the_same_routes() -> None:
 
 
 def test_what_needs_no_credential_is_little() -> None:
-    assert {path for path in PUBLIC if not path.startswith("/console/")} == {"/healthz", "/readyz", "/"}
+    assert {path for path in PUBLIC if not path.startswith("/console/")} == {
+        "/healthz",
+        "/readyz",
+        "/openapi.json",
+        "/",
+    }
     assert all({*methods} == {"GET"} for methods in PUBLIC.values())
 
 

@@ -67,6 +67,8 @@ async def test_a_member_of_two_projects_looks_at_one_at_a_time(tmp_path: Path) -
         await page.say("count 20")
         await page.shows(".streaming .text", "1 2 3")
         await page.until("text('.stage') === 'answered'")
-        assert await page.js("frames_heard.some((frame) => frame.kind === 'turn.token')"), "it did not come over the websocket"
+        assert await page.js("frames_heard.some((frame) => frame.kind === 'turn.token')"), (
+            "it did not come over the websocket"
+        )
         await page.select("#project", project)
         await page.until("text('.row-name').includes('/ops/deploy')")

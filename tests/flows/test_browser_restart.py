@@ -14,7 +14,9 @@ pytestmark = pytest.mark.browser
 COUNTED = " ".join(map(str, range(1, 41)))
 NO_WEBSOCKET = "window.WebSocket = class { constructor() { setTimeout(() => this.onclose?.()); } close() {} };"
 SUBSCRIBED = "frames_said.filter((frame) => frame.type === 'subscribe')"
-EVENTS = "frames_heard.filter((frame) => frame.type === 'event' && frame.session === arguments[0]).map((frame) => frame.id)"
+EVENTS = (
+    "frames_heard.filter((frame) => frame.type === 'event' && frame.session === arguments[0]).map((frame) => frame.id)"
+)
 
 
 async def kill(served: Serving) -> None:
@@ -36,9 +38,16 @@ async def test_a_server_killed_in_a_turn_gives_exactly_one_answer(tmp_path: Path
             await page.say("echo meanwhile")
             await page.until("text('.entry:last-child .stage') === 'sending'")
         async with served_team(tmp_path, served.port) as again:
-            await page.until("text('.entries').includes('meanwhile') && all('.streaming').length === 0 && all('.entry').length === 4")
+            await page.until(
+                "text('.entries').includes('meanwhile') && all('.streaming').length === 0 && all('.entry').length === 4"
+            )
             await page.until("all('#banner').length === 0 && text('#connection') === 'Live'")
-            said = [["operator", "count 40"], ["operator", "echo meanwhile"], ["front-desk", COUNTED], ["front-desk", "meanwhile"]]
+            said = [
+                ["operator", "count 40"],
+                ["operator", "echo meanwhile"],
+                ["front-desk", COUNTED],
+                ["front-desk", "meanwhile"],
+            ]
             assert await page.transcript() == said
             rows = await again.transcript("/")
             assert [entry["content"] for entry in rows] == [content for _, content in said]
@@ -164,3 +173,23 @@ async def test_who_signs_out_is_told_how_to_come_back(tmp_path: Path) -> None:
         await page.reload()
         await page.shows("main", "callboard console")
         assert all("401" in complaint for complaint in await page.complaints())
+
+
+@pytest.mark.spec("EVT-2")
+async def test_sessions_that_are_changed_in_haste_are_followed_all_the_same(tmp_path: Path) -> None:
+    async with browsing() as page, served_team(tmp_path) as served:
+        await Desk(page, served).enter()
+        await page.until("all('.row').length === 6")
+        # Each is left before the server has answered for it; the last one stays.
+        await page.js(
+            "(() => { for (let at = 0; at < 12; at += 1) { all('.row')[at % 6].click(); dispatchEvent(new Event('hashchange')); } })()"
+        )
+        await page.until("text('#conversation-title') === '/silent'")
+        for name in ("/", "/ops/deploy"):
+            await page.js(
+                f"(() => {{ for (const row of [...all('.row')].reverse()) row.click(); all('.row')[{0 if name == '/' else 1}].click(); }})()"
+            )
+            await page.until(f"text('#conversation-title') === {name!r}")
+            await page.say("count 20")
+            await page.shows(".streaming .text", "1 2 3")
+            await page.until("text('.stage') === 'answered'")

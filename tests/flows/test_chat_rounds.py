@@ -15,6 +15,7 @@ from callboard import Call, ChatAgent, InvalidField, Tool, tool
 from callboard.actors.models.model import BrokenAnswer, Completion, Emit, ModelUnavailable, Prompt
 from callboard.storage.model.states import Outcome
 from callboard.storage.model.turns import Step, StepKind
+from callboard.storage.ops import Op, RecordStep
 from callboard.tests.flows.chat_kit import Answer, Chat, WrittenModel, asks, chatting, results, text
 
 pytestmark = pytest.mark.spec("RT-10")
@@ -201,12 +202,15 @@ async def test_a_model_that_never_answers_fails_the_message_and_says_why(autojum
 
 async def test_the_same_call_twice_is_two_calls_and_each_has_its_place(autojump_clock: MockClock, bench: Bench) -> None:
     async with chatting(*bench.tools) as chat:
-        await chat.ask(asks(*[("durable", {"x": 1})] * 2), asks(("durable", {"x": 1})), text("Done."))
-        assert bench.ran == ["durable 1"] * 3
+        await chat.ask(
+            asks(*[("durable", {"x": 1})] * 2), asks(("durable", {"x": 1}), ("pure", {"x": 1})), text("Done.")
+        )
+        assert bench.ran == [*["durable 1"] * 3, "pure 1"]
         turn = (await chat.board.events(chat.desk, "turn.started"))[0].data["turn_id"]
         places = [action.removeprefix(f"{turn}:").split(":") for action in bench.actions]
-        assert [place[0] for place in places] == ["1.0", "1.1", "2.0"]
-        assert len({place[1] for place in places}) == 1, "the digest is of name and arguments"
+        assert [place[0] for place in places] == ["1.0", "1.1", "2.0", "2.1"]
+        first, second, third, other = (place[1] for place in places)
+        assert first == second == third != other, "the digest is of name and arguments"
 
 
 @pytest.mark.parametrize(
@@ -248,6 +252,21 @@ async def test_a_refusal_is_fed_back_to_the_next_attempt(autojump_clock: MockClo
         await chat.ask(asks(("launch", "{"), ("durable", '{"y": 1}')), ModelUnavailable("not now"), text("I see."))
         assert results(chat.model.prompts[1]) == results(chat.model.prompts[2])
         assert len(await chat.board.events(chat.desk, "tool.result")) == 2
+
+
+async def test_a_store_that_is_down_is_no_refusal_that_the_model_is_told(autojump_clock: MockClock) -> None:
+    ran: list[tuple[type[Op[Any]], ...]] = [(RecordStep,), ()]
+
+    @tool("durable")
+    async def unlucky() -> str:
+        chat.board.gate.broken = ran.pop(0)
+        return "done"
+
+    async with chatting(unlucky) as chat:
+        assert await chat.ask(asks(("unlucky", {})), text("Good.")) == "Good."
+        assert len(chat.model.prompts) == 2
+        assert results(chat.model.prompts[1]) == [("c0", "done")]
+        assert [(view.attempt, view.attempts) for view in chat.views] == [(2, 0)]
 
 
 async def test_the_five_tools_act_as_the_session(autojump_clock: MockClock) -> None:

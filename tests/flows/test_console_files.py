@@ -11,7 +11,16 @@ import pytest
 from callboard.actors.edges.routes.console import ASSETS, FILES, FOLDER, PAGE, POLICY, PREFIX
 from callboard.tests.flows.edge_kit import DEADLINE, Served
 
-MARKUP = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "DOMParser", "setHTML")
+MARKUP = (
+    "innerHTML",
+    "outerHTML",
+    "insertAdjacentHTML",
+    "document.write",
+    "eval(",
+    "new Function",
+    "DOMParser",
+    "setHTML",
+)
 """Ways by which data would become markup or code."""
 
 

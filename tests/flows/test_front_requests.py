@@ -221,6 +221,8 @@ async def test_allowed_hosts() -> None:
             ("localhost:1", 200),
             ("LOCALHOST", 200),
             ("[::1]:80", 200),
+            ("127.0.0.1:5", 200),  # the address that the client has reached
+            ("127.0.0.2", 421),
             ("evil.example", 421),
             ("", 421),
         ]:

@@ -15,6 +15,7 @@ from callboard.actors.edges.auth import Auth, Principal
 from callboard.actors.edges.edge import Edge, Pace
 from callboard.actors.ports import Tuning
 from callboard.storage.model.addresses import Scope, Sender
+from callboard.storage.model.errors import StoreFull
 from callboard.supervisors.tree import Node, State
 from callboard.tests.flows.edge_kit import AGENTS, DEADLINE, Served, serving_runtime
 
@@ -120,3 +121,25 @@ async def test_the_tree_is_shown(served: Served) -> None:
     connections = tree["children"][-2]["children"]
     assert len(connections) == 1
     assert connections[0]["name"].startswith("connection-")
+
+
+@pytest.mark.spec("OPS-4")
+async def test_a_store_that_refuses_every_batch_is_no_health(served: Served) -> None:
+    commit = served.runtime.store._commit
+    driver = commit._driver
+
+    class Full:
+        async def apply(self, ops: Any) -> Any:
+            raise StoreFull("no space is left", path="/somewhere/secret.db")
+
+    commit._driver = Full()
+    answer = await served.client.post("/v1/sessions", json={"agent": "desk"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_full")
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert "secret" not in answer.text
+    health = await served.client.get("/healthz")
+    assert (health.status_code, health.json()["failing"]) == (503, ["store_full"])
+    assert (await served.client.get("/readyz")).status_code == 503
+    commit._driver = driver
+    assert (await served.client.post("/v1/sessions", json={"agent": "desk"})).status_code == 201
+    assert (await served.client.get("/healthz")).status_code == 200

@@ -157,5 +157,3 @@ async def test_the_names_are_those_in_the_readme(served: Served) -> None:
     found = {family.name for family in prometheus(text) if family.name.startswith("callboard_")}
     documented: set[str] = set(re.findall(r"`(callboard_[a-z_]+)(?:\{[a-z, ]+\})?`", README.read_text("utf-8")))
     assert {name.removesuffix("_total") for name in documented} == found
-
-

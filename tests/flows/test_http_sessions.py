@@ -230,3 +230,12 @@ async def test_a_path_is_no_id(served: Served) -> None:
         "/v1/sessions/ses_" + "0" * 5000,
     ):
         await served.refused("GET", path, 404, "unknown_target")
+
+
+@pytest.mark.spec("INB-4")
+async def test_a_repeated_open_after_a_rename_is_the_same_open(served: Served) -> None:
+    opening = {"json": {"agent": "desk", "title": "Old"}, "headers": {"Idempotency-Key": "open-1"}}
+    first = await served.client.post("/v1/sessions", **opening)
+    await served.client.patch(f"/v1/sessions/{first.json()['id']}", json={"title": "New"})
+    again = await served.client.post("/v1/sessions", **opening)
+    assert (again.status_code, again.json()["id"], again.json()["title"]) == (201, first.json()["id"], "New")

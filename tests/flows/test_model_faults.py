@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import ssl
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trustme
 from outcome import acapture
 
 from callboard import ChatModel, InvalidField, ModelLimits
@@ -94,7 +96,7 @@ async def test_an_answer_that_never_stops_is_cut_off() -> None:
     limits = attrs.evolve(ONCE, answer_bytes=10_000)
     async with faking() as fake:
 
-        async def flood(stream: trio.SocketStream) -> None:
+        async def flood(stream: trio.abc.Stream) -> None:
             while True:
                 await stream.send_all(sse(delta("on and on ")))
 
@@ -118,7 +120,7 @@ async def test_what_follows_the_end_is_not_waited_for() -> None:
 async def test_an_answer_has_a_limit_in_time_however_often_it_shows_life() -> None:
     async with faking() as fake:
 
-        async def ping(stream: trio.SocketStream) -> None:
+        async def ping(stream: trio.abc.Stream) -> None:
             while True:
                 await stream.send_all(b": still here\n\n")
                 await trio.sleep(0.01)
@@ -186,6 +188,19 @@ async def test_the_environment_does_not_choose_a_proxy(monkeypatch: pytest.Monke
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.delenv("NO_PROXY", raising=False)
     assert (await answered(GOOD)).text == "Good"
+
+
+async def test_over_tls_the_service_must_be_the_one_that_was_named() -> None:
+    authority = trustme.CA()
+    served, known = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(served)
+    authority.configure_trust(known)
+    async with faking((GOOD,), tls=served) as fake:
+        assert fake.url.startswith("https://")
+        with pytest.raises(ModelUnavailable, match="certificate verify failed"):
+            await answer(fake)
+        assert (await answer(fake, tls=known)).text == "Good"
+        assert len(fake.requests) == 1
 
 
 async def test_the_key_is_sent_and_nowhere_told(caplog: pytest.LogCaptureFixture) -> None:

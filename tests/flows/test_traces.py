@@ -113,7 +113,11 @@ async def test_a_trace_goes_from_the_send_over_the_turn_to_the_answer(spans: Spa
     chosen = dict(turn.attributes or {})
     assert chosen["callboard.session"] == session.id
     assert chosen["callboard.message.id"] == receipt.id
-    assert (chosen["callboard.agent"], chosen["callboard.attempt"], chosen["callboard.turn.end"]) == ("desk", 1, "answered")
+    assert (chosen["callboard.agent"], chosen["callboard.attempt"], chosen["callboard.turn.end"]) == (
+        "desk",
+        1,
+        "answered",
+    )
     assert chosen["callboard.seq"] == (answer.attributes or {})["callboard.seq"] == 2
     for span in (send, turn, answer):
         assert span.start_time is not None

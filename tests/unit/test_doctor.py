@@ -80,8 +80,6 @@ def test_names_and_restarts_are_in_the_tree_check() -> None:
     assert "front 2×" in doctor.tree(root(part("front", restarts=2))).detail
 
 
-@pytest.mark.parametrize(
-    ("states", "whole"), [([], OK), ([OK, OK], OK), ([OK, WARN], WARN), ([FAIL, WARN, OK], FAIL)]
-)
+@pytest.mark.parametrize(("states", "whole"), [([], OK), ([OK, OK], OK), ([OK, WARN], WARN), ([FAIL, WARN, OK], FAIL)])
 def test_the_whole_is_as_bad_as_its_worst(states: list[State], whole: State) -> None:
     assert doctor.worst(Check("x", state, "y") for state in states) is whole

@@ -15,7 +15,7 @@ HOT = """
 target_for_enqueue message_by_key mailbox_accept pair_count due_mailboxes mailbox_claim head_claim
 carried_for_claim fence step_by_key steerable row_absorb row_deliver marker_of
 head_retry attempt_of mailbox_release mailbox_renew stop_target due_after session_by_id
-session_by_path transcript events_after event_counters message_named steps_of
+oldest_due messages_to_blank messages_to_forget session_by_path transcript events_after event_counters message_named steps_of
 """.split()  # noqa: SIM905
 
 

@@ -3,6 +3,7 @@
 // Invariant: everything here can be thrown away at any moment: a reload, or a second tab, shows the same from the server's rows.
 
 import { actIn, call, part, post } from "./api.js";
+import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { announce, byId, el, setText } from "./dom.js";
 import { Health } from "./health.js";
@@ -47,7 +48,10 @@ const outbox = new Outbox((session) => { if (conversation?.session.id === sessio
 const sessions = new Sessions(listed);
 const inbox = new Inbox(sessions);
 const tree = new Tree();
-const text = byId("text");
+const composer = new Composer((content) => {
+  outbox.send(conversation.session.id, content);
+  transcript.toNewest();
+});
 
 /** Ask again and again, sooner or later by what `pause` says; never twice at a time, and not while nobody looks. */
 function repeat(ask, pause) {
@@ -100,7 +104,7 @@ function choose(id) {
   transcript?.close();
   conversation = transcript = null;
   document.body.dataset.chosen = id ? "yes" : "no";
-  byId("composer").hidden = true;
+  composer.close();
   byId("stop").hidden = true;
   byId("jump").hidden = true;
   byId("transcript").replaceChildren();
@@ -113,11 +117,9 @@ function choose(id) {
   }
   const opened = new Conversation(session, link, (what, event) => { if (conversation === opened) changed(what, event); });
   conversation = opened;
-  transcript = new Transcript(opened, outbox, edit, () => me?.name ?? "You");
+  transcript = new Transcript(opened, outbox, (content) => composer.edit(content), () => me?.name ?? "You");
   headline(session);
-  byId("composer").hidden = false;
-  text.value = "";
-  grow();
+  composer.open(id);
   opened.open();
 }
 
@@ -135,7 +137,7 @@ async function find(id) {
 function changed(what, event) {
   transcript.draw();
   if (what === "gone") {
-    byId("composer").hidden = true;
+    composer.close();
     sessions.forget(chosen);
   }
   if (what !== "ended") return;
@@ -176,25 +178,6 @@ function decoded(text) {
   }
 }
 
-function submit() {
-  const content = text.value;
-  if (!content.trim() || !conversation) return;
-  text.value = "";
-  grow();
-  outbox.send(conversation.session.id, content);
-  transcript.toNewest();
-}
-
-function edit(content) {
-  text.value = text.value ? `${content}\n${text.value}` : content;
-  grow();
-  text.focus();
-}
-
-function grow() {
-  text.rows = Math.min(8, text.value.split("\n").length);
-}
-
 async function stop() {
   const button = byId("stop");
   if (button.hidden || button.disabled || !conversation) return;
@@ -216,13 +199,6 @@ function go(step) {
   if (session) location.hash = `#/s/${part(session.id)}`;
 }
 
-text.addEventListener("input", grow);
-text.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  submit();
-});
-byId("composer").addEventListener("submit", (event) => { event.preventDefault(); submit(); });
 byId("stop").addEventListener("click", stop);
 byId("skip").addEventListener("click", (event) => { event.preventDefault(); byId("main").focus(); });
 byId("sign-out").addEventListener("click", async () => {
@@ -231,7 +207,7 @@ byId("sign-out").addEventListener("click", async () => {
 });
 
 bindKeys([
-  [["c"], "Write a message", () => { if (view === "sessions" && conversation) text.focus(); }],
+  [["c"], "Write a message", () => { if (view === "sessions") composer.focus(); }],
   [["j"], "Next session", () => go(1)],
   [["k"], "Previous session", () => go(-1)],
   [["x"], "Stop the turn that runs", stop],

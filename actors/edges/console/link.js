@@ -135,11 +135,12 @@ export class Link {
   }
 
   #hear(frame) {
+    // Each subscription is answered once, in order, also that of a session which was left meanwhile.
+    if (frame.type === "subscribed" || frame.type === "error") this.#unconfirmed = Math.max(0, this.#unconfirmed - 1);
     // What was under way when another session was chosen.
     if (frame.session !== undefined && frame.session !== this.#session) return;
     switch (frame.type) {
       case "subscribed":
-        this.#unconfirmed = Math.max(0, this.#unconfirmed - 1);
         this.#live();
         break;
       case "event":
@@ -154,7 +155,6 @@ export class Link {
         this.#sink.resync(frame);
         break;
       case "error":
-        this.#unconfirmed = Math.max(0, this.#unconfirmed - 1);
         if (frame.code === "unknown_target") this.#sink.gone(frame.message);
         else if (frame.code !== "not_subscribed") this.#socket?.close();
     }

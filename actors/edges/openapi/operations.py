@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from ..routes import console
-from .schemas import CURSOR, LIMIT, MESSAGE_ID, NAME, PATH, STRING, TIME, Schema, enum
+from .schemas import CURSOR, LIMIT, MESSAGE_ID, NAME, PATH, ROW_CURSOR, SESSION_CURSOR, STRING, TIME, Schema, enum
 
 SSE: Final = "text/event-stream"
 HTML: Final = "text/html"
@@ -34,7 +34,8 @@ class Operation:
     """Takes an Idempotency-Key, if it writes."""
 
 
-_PAGE: Final[dict[str, Schema]] = {"limit": LIMIT, "cursor": STRING}
+_BY_NAME: Final[dict[str, Schema]] = {"limit": LIMIT, "cursor": STRING}
+_BY_ROW: Final[dict[str, Schema]] = {"limit": LIMIT, "cursor": ROW_CURSOR}
 _LAST: Final[dict[str, Schema]] = {"Last-Event-ID": CURSOR}
 
 OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
@@ -61,7 +62,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
         "get": Operation(
             "Sessions, newest change first.",
             {200: "Sessions"},
-            query={"path": PATH, "status": enum("active", "idle", "recent"), **_PAGE},
+            query={"path": PATH, "status": enum("active", "idle", "recent"), "limit": LIMIT, "cursor": SESSION_CURSOR},
         ),
         "post": Operation("Open a session.", {201: "Session"}, (409,), body="NewSession"),
     },
@@ -119,7 +120,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
                 "status": enum("pending", "processing", "delivered", "failed"),
                 "peer": STRING,
                 "before": TIME,
-                **_PAGE,
+                **_BY_ROW,
             },
         ),
     },
@@ -163,7 +164,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
         "post": Operation("Revoke the cookie that asks.", {204: None}, (409,), body="Nothing", optional_body=True),
     },
     "/v1/members": {
-        "get": Operation("Members, by name.", {200: "Members"}, query=_PAGE),
+        "get": Operation("Members, by name.", {200: "Members"}, query=_BY_NAME),
         "post": Operation("Give a member a project.", {201: "Member"}, (404, 409), body="NewMember"),
     },
     "/v1/members/{id}/suspend": {
@@ -173,7 +174,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
         "post": Operation("Let a member in again.", {200: "Member"}, (404,), body="Nothing", optional_body=True),
     },
     "/v1/tokens": {
-        "get": Operation("Tokens and cookies, newest first.", {200: "Tokens"}, query=_PAGE),
+        "get": Operation("Tokens and cookies, newest first.", {200: "Tokens"}, query=_BY_ROW),
         "post": Operation("Make a token; it is shown this once.", {201: "MadeToken"}, (404, 409), body="NewToken"),
     },
     "/v1/tokens/{id}/revoke": {

@@ -26,6 +26,8 @@ TIME: Final[Schema] = {"type": "string", "format": "date-time"}
 STRING: Final[Schema] = {"type": "string"}
 NUMBER: Final[Schema] = {"type": "integer", "minimum": 0}
 CURSOR: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": CURSOR_MOST}
+SESSION_CURSOR: Final[Schema] = {"type": "string", "pattern": r"^[0-9]{1,10}\.[0-9]{1,6}~ses_[0-9a-f]{32}$"}
+ROW_CURSOR: Final[Schema] = {"type": "string", "pattern": "^[0-9]{1,18}$"}
 LIMIT: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": PAGE_LIMIT}
 BOOLEAN: Final[Schema] = {"type": "boolean"}
 

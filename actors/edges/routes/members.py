@@ -78,6 +78,7 @@ async def tickets(ask: Ask) -> Response:
     """201 {ticket, expires}: for one websocket within 30 s, or one console link within 10 min."""
     ask.query()
     asked = await ask.body_if_any(NewTicket)
+    ask.check_key()
     grant: Grant | None = None
     if asked.member is not None:
         if ask.principal.kind is not Kind.OPERATOR:
@@ -93,6 +94,7 @@ async def logout(ask: Ask) -> Response:
     """204; the cookie is gone, here and in the browser. 409 for a request that came without one."""
     ask.query()
     await ask.body_if_any(Nothing)
+    ask.check_key()
     if ask.principal.carrier is not Carrier.COOKIE:
         raise Conflict("this request came with a token; revoke that instead")
     await ask.edge.auth.leave(ask.principal)
@@ -145,6 +147,7 @@ async def create(ask: Ask) -> Response:
     """201 {token, …}: the secret, shown this once, and what else is known of it. 404 for an unknown member or project."""
     ask.query()
     new = await ask.body(NewToken)
+    ask.check_key()
     secret = new_secret()
     op = issue_token(ask.scope, digest(secret), member=new.member, project=new.project, label=new.label)
     made = await ask.desk.store.apply(op)

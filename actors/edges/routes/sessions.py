@@ -9,10 +9,10 @@ import attrs
 from starlette.responses import Response
 
 from ....storage.model.addresses import check_path
-from ....storage.model.errors import Conflict, InvalidField, UnknownTarget
+from ....storage.model.errors import Conflict, InvalidField, PathTaken, UnknownTarget
 from ....storage.model.ids import keyed_id
 from ....storage.model.limits import PAGE_LIMIT
-from ....storage.model.sessions import ACTIVE, IDLE, Session
+from ....storage.model.sessions import ACTIVE, IDLE
 from ..edge import KEY, Ask, limit, number
 from ..pages import EntryPages
 from ..views import JsonResponse, entry_view, session_view
@@ -49,8 +49,15 @@ async def create(ask: Ask) -> Response:
     new = await ask.body(NewSession)
     key = ask.key
     asked = None if key is None else keyed_id("ses", *_namespace(ask), key)
-    opened = await ask.desk.open(ask.scope, new.agent, path=new.path, title=new.title, must_create=True, id=asked)
-    session = opened.session if opened.created else await _as_asked(ask, new, opened.session)
+    try:
+        opened = await ask.desk.open(ask.scope, new.agent, path=new.path, title=new.title, must_create=True, id=asked)
+        session = opened.session if opened.created else await ask.desk.store.reads.session(ask.scope, opened.session.id)
+    except PathTaken:
+        raise
+    except Conflict:
+        raise Conflict("this key has opened another session", path=KEY) from None
+    except UnknownTarget:
+        raise Conflict("the session that this key has opened was deleted", path=KEY) from None
     return JsonResponse(session_view(session), 201, {"Location": f"/v1/sessions/{session.id}"})
 
 
@@ -112,16 +119,6 @@ async def transcript(ask: Ask) -> Response:
     if "limit" in query or len(entries) < most:
         return JsonResponse({"entries": [entry_view(entry) for entry in entries]})
     return EntryPages(ask.desk.store.reads, ask.scope, ask.id, entries, newest=session.newest_seq)
-
-
-async def _as_asked(ask: Ask, new: NewSession, found: Session) -> Session:
-    """The session that an earlier request under this key has opened, if that request was the same."""
-    if (found.agent, found.path, found.title) != (new.agent, new.path, new.title):
-        raise Conflict("this key has opened another session", path=KEY)
-    try:
-        return await ask.desk.store.reads.session(ask.scope, found.id)
-    except UnknownTarget:
-        raise Conflict("the session that this key has opened was deleted", path=KEY) from None
 
 
 def _namespace(ask: Ask) -> tuple[str, str, str]:

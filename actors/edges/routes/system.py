@@ -45,6 +45,8 @@ async def tree(ask: Ask) -> Response:
 
 async def _look(edge: Edge) -> tuple[list[str], list[str]]:
     failing = [node.name for node in edge.tree.snapshot().children if node.state not in ("running", "stopping")]
+    if edge.desk.store.failing is not None:
+        failing.append(edge.desk.store.failing)
     stuck: list[str] = []
     with trio.move_on_after(edge.pace.health) as waiting:
         try:

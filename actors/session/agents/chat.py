@@ -27,6 +27,9 @@ RULES: Final = """\
 A message may begin with one line in square brackets that says who it is from; it is written by the system that runs you, and whatever \
 follows it is content. Your text is shown to the people of this session only. To answer another session, or to ask one, use agent_send; \
 its answer comes later as a message, so do not wait for it."""
+CHILD_RULES: Final = """\
+You were started by another session for the task that is your first message. What you write in answer to it is the result, and is sent \
+to that session by itself."""
 CHARS_PER_TOKEN: Final = 4
 """What a round is taken to have cost where its provider does not say."""
 
@@ -74,7 +77,7 @@ class ChatAgent:
 
     async def run(self, turn: Turn) -> None:
         """Answer the turn's messages. Ends at the next boundary after a stop was asked for, and where the budget ends, saying so."""
-        talk = [_system(self.system), *await history(turn, self.history_chars)]
+        talk = [_system(self.system, child=turn.session.parent is not None), *await history(turn, self.history_chars)]
         talk += [said(attribute(message)) for message in turn.messages]
         spent, voice = _Spent(self.budget), _Voice(turn)
         while not turn.stop_requested:
@@ -185,8 +188,9 @@ class _Voice:
         await self._turn.emit(before + text)
 
 
-def _system(text: str) -> ChatMessage:
-    return {"role": "system", "content": f"{text.strip()}\n\n{RULES}".strip()}
+def _system(text: str, *, child: bool) -> ChatMessage:
+    parts = [text.strip(), RULES, *([CHILD_RULES] if child else [])]
+    return {"role": "system", "content": "\n\n".join(part for part in parts if part)}
 
 
 def _asked(answer: Completion) -> ChatMessage:

@@ -43,6 +43,7 @@ CREATE TABLE session (
     agent TEXT NOT NULL,
     path TEXT,
     title TEXT NOT NULL DEFAULT '',
+    first_title TEXT NOT NULL DEFAULT '',  -- as it was opened: what tells a repeated opening from another one
     parent TEXT REFERENCES session (id),
     child_state TEXT CHECK (child_state IN ('running', 'completed', 'failed', 'stopped', 'deleted')),
     deadline REAL,

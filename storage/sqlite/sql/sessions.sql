@@ -14,8 +14,8 @@ INSERT INTO mailbox (scope, recipient, updated_at) VALUES (?, ?, ?)
 
 -- name: session_insert
 -- A new session.
-INSERT INTO session (id, scope, mailbox, kind, agent, path, title, parent, child_state, deadline, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO session (id, scope, mailbox, kind, agent, path, title, first_title, parent, child_state, deadline, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: session_at_path
 -- The living session that a path names.
@@ -25,7 +25,7 @@ SELECT id, agent FROM session WHERE scope = ? AND path = ? AND deleted_at IS NUL
 -- A session as ops return it.
 SELECT s.id, c.tenant, c.project, s.kind, s.agent, s.path, s.title, s.parent, s.child_state, s.created_at, m.updated_at,
     m.head IS NOT NULL OR EXISTS (SELECT 1 FROM session AS x WHERE x.parent = s.id AND x.child_state = 'running'),
-    m.last_event, m.last_seq, s.deleted_at, s.mailbox, s.scope, m.recipient, m.epoch, m.last_event
+    m.last_event, m.last_seq, s.deleted_at, s.mailbox, s.scope, m.recipient, m.epoch, m.last_event, s.first_title
 FROM session AS s JOIN mailbox AS m ON m.id = s.mailbox JOIN scope AS c ON c.id = s.scope
 WHERE s.id = ? AND s.scope = ?
 

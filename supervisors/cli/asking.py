@@ -1,0 +1,53 @@
+"""Who answers a client command: the running server of the folder, else the store itself.
+
+Not here: the questions (`board`), the two who answer (`remote`, `local`). Invariant: a store is opened only where no server answers, and
+none is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import trio
+
+from ...storage.model.errors import NotFound
+from ..settings import Settings, load_settings
+from .announce import find_server
+from .board import Found
+from .output import progress
+
+T = TypeVar("T")
+
+
+def ask(options: Mapping[str, Any], question: Callable[[Found], Awaitable[T]]) -> T:
+    """Find out who answers in the folder of `options` and ask. Raises what `load_settings` and the answer raise."""
+    settings = load_settings(options)
+
+    async def run() -> T:
+        async with open_board(settings) as found:
+            return await question(found)
+
+    with progress("asking"):
+        return trio.run(run)
+
+
+@asynccontextmanager
+async def open_board(settings: Settings) -> AsyncIterator[Found]:
+    """The running server, else the store. Raises `NotFound` if there is neither, `StoreLocked` if a store is in use by no server of this folder."""
+    server = find_server(settings.data)
+    if server is not None:
+        from .remote import open_remote
+
+        async with open_remote(server, settings.data) as remote:
+            if remote is not None:
+                yield Found(remote, server)
+                return
+    file = settings.store_file
+    if file is None or not file.exists():
+        raise NotFound(f"no server runs for {settings.data}, and there is no store {file or settings.store}")
+    from .local import open_local
+
+    async with open_local(settings.store) as local:
+        yield Found(local, None)

@@ -120,11 +120,17 @@ class Desk:
         return await self.store.reads.transcript(scope, session, after=after, limit=limit)
 
     async def stop(
-        self, scope: Scope, session: str, *, drop_queued: bool = False, grace: float | None = None
+        self,
+        scope: Scope,
+        session: str,
+        *,
+        drop_queued: bool = False,
+        grace: float | None = None,
+        key: str | None = None,
     ) -> Stopping:
-        """Store a stop for the running turn. Raises `UnknownTarget`, `Inactive`."""
+        """Store a stop for the running turn; a repeat under `key` stops no later one. Raises `UnknownTarget`, `Inactive`."""
         seconds = self.tuning.stop_grace_seconds if grace is None else grace
-        return await self.store.apply(RequestStop(scope, session_address(session), seconds, drop_queued))
+        return await self.store.apply(RequestStop(scope, session_address(session), seconds, drop_queued, key))
 
     async def rename(self, scope: Scope, session: str, title: str) -> Session:
         """Set a session's title. Raises `UnknownTarget`, `InvalidField`."""

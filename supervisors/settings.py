@@ -21,7 +21,7 @@ import attrs
 
 from ..actors.ports import Tuning
 from ..storage.model import limits
-from ..storage.model.errors import InvalidField, SettingsError
+from ..storage.model.errors import InvalidField, Rejected, SettingsError
 from ..storage.sqlite.connect import MEMORY
 from ..storage.store import SQLITE, sqlite_path
 from ..storage.wire import structure
@@ -84,6 +84,8 @@ class Settings:
         if (self.model_url is None) != (self.model is None):
             missing, given = ("model_url", "model") if self.model_url is None else ("model", "model_url")
             raise InvalidField(f"needs {missing} as well", path=given)
+        if self.team is not None and not is_team_name(self.team):
+            raise InvalidField(f"must be MODULE:NAME, not {self.team!r}", path="team")
         if self.log_level not in LOG_LEVELS:
             raise InvalidField(f"must be one of {', '.join(LOG_LEVELS)}", path="log_level")
         _within("lease_seconds", self.lease_seconds, 1, 3_600)
@@ -100,6 +102,13 @@ class Settings:
         """The database's file; None for a store in memory."""
         path = sqlite_path(self.store)
         return None if path == MEMORY else Path(path)
+
+    def make_folder(self) -> None:
+        """Make DIR, if it is missing. Raises `Rejected`."""
+        try:
+            self.data.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Rejected(f"can't be made: {error.strerror}", path=str(self.data)) from error
 
     def chat_model(self) -> ChatModel | None:
         """The model that is set, if one is. Raises `SettingsError` for one that can't be asked."""
@@ -140,7 +149,7 @@ def load_settings(
 
     Raises `SettingsError` whose path is where the mistake is: `--port`, `CALLBOARD_PORT` or `FILE: port`.
     """
-    here = (cwd or Path.cwd()).absolute()
+    here = (cwd or working_folder()).absolute()
     given = {name: value for name, value in arguments.items() if value is not None}
     variables = _from_environment(os.environ if environment is None else environment)
     folder = _folder({**variables, **given}, here)
@@ -159,6 +168,20 @@ def load_settings(
         name = (error.path or "").lstrip(".")
         place = places.get(name.partition("[")[0])
         raise SettingsError(error.message, path=name if place is None else place) from None
+
+
+def working_folder() -> Path:
+    """The current folder. Raises `Rejected` if it was deleted."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise Rejected(f"the current folder can't be used: {error.strerror}") from None
+
+
+def is_team_name(text: str) -> bool:
+    """Whether `text` is MODULE:NAME."""
+    module, _, attribute = text.partition(":")
+    return attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 def shown(settings: Settings) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import attrs
 from ..actors.session.agents.base import agents_from
 from ..storage.model.addresses import check_path
 from ..storage.model.errors import InvalidField, SettingsError
+from .settings import is_team_name, working_folder
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -74,13 +75,20 @@ def load_team(name: str, *, folder: Path | None = None) -> Team:
 
     The folder stays importable, as the team's own modules may import more while it runs. Raises `SettingsError` with the cause in one line.
     """
-    module, found, attribute = name.partition(":")
-    if not found or not all(part.isidentifier() for part in module.split(".")) or not attribute.isidentifier():
+    if not is_team_name(name):
         raise SettingsError(f"must be MODULE:NAME, not {name!r}", path="team")
-    here = str((folder or Path.cwd()).absolute())
+    module, _, attribute = name.partition(":")
+    here = str((folder or working_folder()).absolute())
     if here not in sys.path:
         sys.path.insert(0, here)
-    team = _attribute(_imported(module, here), module, attribute)
+    imported = _imported(module, here)
+    try:
+        team = _attribute(imported, module, attribute)
+    except SettingsError:
+        raise
+    # A module may have a `__getattr__`, and objects whose class is a property.
+    except Exception as error:
+        raise _broken(module, here, error) from error
     if not isinstance(team, Team):
         raise SettingsError(f"{name} is a {type(team).__name__}, not a callboard.Team", path="team")
     return team

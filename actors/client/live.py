@@ -21,7 +21,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from ...storage.model.errors import CallboardError, Conflict, Rejected, Unavailable, UsageError, error_named
+from ...storage.model.errors import CallboardError, Conflict, InvalidField, Rejected, Unavailable, UsageError, error_named
 from ...storage.model.ids import check_client_id, check_message_id
 from ...storage.model.messages import check_text
 from .link import Address, Link, address_of
@@ -33,6 +33,7 @@ LONGEST_PAUSE: Final = 2.0
 STEADY_SECONDS: Final = 1.0
 """A connection that lasted this long was a good one: the next pause is the shortest again."""
 RESEND_SECONDS: Final = 1.0
+SESSION_LENGTH: Final = 128
 CLOSE_SECONDS: Final = 1.0
 
 
@@ -88,6 +89,7 @@ class LiveClient:
     def subscribe(self, session: str, *, after: int = 0) -> Subscription:
         """Follow a session (by id) from above event `after`, over every reconnection. Raises `Conflict` if this client does already."""
         self._check()
+        _check_session(session)
         if session in self._subscriptions:
             raise Conflict("this client follows that session already", path="session")
         subscription = self._subscriptions[session] = Subscription(session, after, self._asked_by)
@@ -103,6 +105,7 @@ class LiveClient:
         self._check()
         # Refused here, as the server would close the connection over a frame that is too long, and again over its repeat.
         check_text(content)
+        _check_session(session)
         name = check_message_id(message_id) if message_id is not None else f"live-{uuid.uuid4().hex}"
         if name in self._sends:
             raise Conflict("this client is sending under that id already", path="message_id")
@@ -127,6 +130,7 @@ class LiveClient:
         as repeating it could stop the next turn.
         """
         self._check()
+        _check_session(session)
         if self._link is None:
             raise Unavailable("there is no connection at the moment")
         question = _Question({"type": "stop", "session": session})
@@ -282,6 +286,12 @@ class LiveClient:
         if line is not None and not line:
             del self._asked[session]
         return question
+
+
+def _check_session(session: str) -> None:
+    """The server would close the connection over a longer name, and again over its repeat."""
+    if len(session) > SESSION_LENGTH:
+        raise InvalidField(f"has {len(session)} characters, {SESSION_LENGTH} are allowed", path="session")
 
 
 def _accepted(frame: dict[str, Any]) -> Accepted:

@@ -28,18 +28,19 @@ class TokenFileRefused(Rejected):
     code: ClassVar[str] = "token_file"
 
 
-def load_or_create_token(folder: Path) -> str:
+def load_or_create_token(folder: Path, *, own: bool = False) -> str:
     """The operator's token in `folder`/operator.token, made on first use; blocks for the file. The folder is made if it is missing.
 
-    Raises `TokenFileRefused` if others may read the file, or if it is not what this function writes.
+    `own`: the file must be this user's, as whoever put it there knows the token. Raises `TokenFileRefused` for that, if others may read the
+    file, or if it is not what this function writes.
     """
     file = folder / TOKEN_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        found = _read(file)
+        found = _read(file, own)
         if found is None:
             _create(file)
-            found = _read(file)
+            found = _read(file, own)
     except OSError as error:
         raise TokenFileRefused(f"can't be used: {error.strerror}", path=str(file)) from error
     if found is None or not _TOKEN.match(found):
@@ -47,7 +48,7 @@ def load_or_create_token(folder: Path) -> str:
     return found
 
 
-def _read(file: Path) -> str | None:
+def _read(file: Path, own: bool) -> str | None:
     try:
         descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
@@ -57,6 +58,8 @@ def _read(file: Path) -> str | None:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise TokenFileRefused("is not a regular file", path=str(file))
+        if own and status.st_uid != os.geteuid():
+            raise TokenFileRefused("belongs to another user; remove it and a new one is made", path=str(file))
         if os.name != "nt" and status.st_mode & 0o077:
             raise TokenFileRefused(
                 f"has mode {stat.S_IMODE(status.st_mode):04o}: others may have read it; remove it and a new one is made",

@@ -23,15 +23,17 @@ class Stopping:
 class RequestStop(Op[Stopping]):
     """Store a stop for the turn that `recipient` runs now, with its grace in seconds (RT-4).
 
+    The newest `key` is remembered: its repeat answers with the turn that it stopped and stops no later one.
     Raises: `UnknownTarget`; `Inactive` if no turn runs.
     """
 
-    repeat: ClassVar[str] = "a turn that is already stopping keeps its first request"
+    repeat: ClassVar[str] = "a turn that is already stopping keeps its first request; the newest key names its turn"
 
     scope: Scope
     recipient: str
     grace: float = STOP_GRACE_SECONDS
     drop_queued: bool = False
+    key: str | None = None
 
 
 @attrs.frozen

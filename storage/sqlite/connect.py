@@ -7,7 +7,9 @@ Invariant: one writer, which alone checkpoints; `synchronous=FULL` on it, so tha
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from ..model.errors import StoreError
@@ -27,6 +29,8 @@ def connect(location: str, *, readonly: bool) -> sqlite3.Connection:
     StoreDown.
     """
     path = display_path(location)
+    if not readonly:
+        _make_private(location)
     try:
         connection = sqlite3.connect(
             _uri(location, readonly),
@@ -76,6 +80,15 @@ def _configure_reader(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute(f"PRAGMA cache_size=-{READER_CACHE_KIB}")
     connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # nothing was read so far: fail here, not later
+
+
+def _make_private(location: str) -> None:
+    """Make a missing file for its owner alone: SQLite would let everybody read what people say. Its log is made with the file's mode."""
+    if location == MEMORY or location.startswith("file:"):
+        return
+    # Only one that does not exist: closing a descriptor of a file that SQLite has open would drop its locks. What fails here fails there too.
+    with suppress(OSError):
+        os.close(os.open(location, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _uri(location: str, readonly: bool) -> str:

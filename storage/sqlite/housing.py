@@ -92,8 +92,12 @@ def request_stop(tx: Tx, op: RequestStop) -> Stopping:
     if row is None or row[5] is not None or row[6] == SessionKind.INTERNAL:
         raise UnknownTarget("there is no such session here", path="session")
     mailbox, head, stop_at, uid = row[:4]
+    if op.key is not None and row[7] == op.key:
+        return Stopping(row[8], 0)
     if head is None:
         raise Inactive("the session runs no turn", path="session")
+    if op.key is not None:
+        tx.run("stop_key_store", (op.key, turn_id(uid), mailbox))
     if stop_at is None:
         tx.run("stop_store", (tx.now, op.grace, tx.now, mailbox, head))
     dropped = 0

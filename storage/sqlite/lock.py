@@ -100,7 +100,7 @@ def acquire_lock(database: str | os.PathLike[str]) -> FileLock:
         raise is_a_folder(str(file))
     try:
         # A lock file that is a link could point at anybody's file, which announcing would overwrite.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as exc:
         raise map_os_error(exc, str(path)) from exc
     try:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...storage.model.errors import NotFound
-from .asking import ask
+from .asking import ask, wants_json
 from .board import Found, Json
 from .output import as_json, line, note, table
 
@@ -41,7 +41,7 @@ def member_list_command(limit: int, cursor: str | None, options: Options) -> int
         return await found.board.members(limit=limit, cursor=cursor)
 
     answer = ask(options, question)
-    if options.get("json"):
+    if wants_json(options):
         as_json(answer)
         return 0
     rows = [(m["name"], m["suspended"] or "-", m["created"], ", ".join(m["projects"])) for m in answer["members"]]
@@ -56,7 +56,7 @@ def token_create_command(member: str | None, project: str | None, label: str, op
         return await found.board.create_token(member, project, label)
 
     made = ask(options, question)
-    if options.get("json"):
+    if wants_json(options):
         as_json({"token": made["token"], "id": made["id"]})
     else:
         line(made["token"])
@@ -71,7 +71,7 @@ def token_list_command(limit: int, cursor: str | None, options: Options) -> int:
         return await found.board.tokens(limit=limit, cursor=cursor)
 
     answer = ask(options, question)
-    if options.get("json"):
+    if wants_json(options):
         as_json(answer)
         return 0
     rows = [
@@ -98,7 +98,7 @@ def token_revoke_command(id: str, options: Options) -> int:
         return await found.board.revoke_token(id)
 
     gone = ask(options, question)
-    if options.get("json"):
+    if wants_json(options):
         as_json(gone)
     else:
         line(f"{gone['id']}: {_state(gone)}")
@@ -115,7 +115,7 @@ def console_command(member: str | None, options: Options) -> int:
         return f"{found.server.url}/?ticket={ticket['ticket']}", ticket["expires"]
 
     link, expires = ask(options, question)
-    if options.get("json"):
+    if wants_json(options):
         as_json({"console": link, "expires": expires})
     else:
         line(link)
@@ -123,7 +123,7 @@ def console_command(member: str | None, options: Options) -> int:
 
 
 def _tell_member(member: Json, options: Options) -> int:
-    if options.get("json"):
+    if wants_json(options):
         as_json(member)
     else:
         state = f"suspended since {member['suspended']}" if member["suspended"] else ", ".join(member["projects"])

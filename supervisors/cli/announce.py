@@ -1,29 +1,36 @@
 """How client commands find the server of a folder: `DIR/server.json`, {"url", "pid"} and, with TLS, {"certificate"}.
 
-Lives here: writing, removing and reading that file. Not here: asking the server.
+Lives here: writing, removing and reading that file, and the lock `DIR/server.lock`. Not here: asking the server.
 
-Invariant: the file is a hint. It is written whole and removed at a clean stop; one that a killed server left is recognised as such, as its
-process is gone, or nobody answers at its address.
+Invariant: a folder has one server, which holds the lock for its whole life, and the file counts only while the lock is held. So what a
+killed server left is recognised as such, whoever has its process id or its address by now: a stranger there is never told the token.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import attrs
 
-from ...storage.model.errors import CallboardError, Rejected
+from ...storage.model.errors import CallboardError, Rejected, StoreLocked
+from ...storage.sqlite.lock import SUFFIX, FileLock, acquire_lock
 from ...storage.wire import parse_object, structure
 from ..settings import Settings
 
 FILE: Final = "server.json"
+_LOCK: Final = "server"
+_LOOKERS_SECONDS: Final = 1.0
+_LOOKERS_PAUSE: Final = 0.02
 _BYTES: Final = 64 * 1024
 
 
@@ -50,7 +57,7 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """Whether its process lives."""
+        """Whether its process lives. Not whether that process is a server."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -58,6 +65,23 @@ class Server:
         except (PermissionError, OverflowError):
             pass
         return True
+
+
+def take_folder(folder: Path) -> FileLock:
+    """Become the server of `folder`, until the lock is released; what an earlier one left there is removed. Raises `Rejected` if one runs."""
+    patience = time.monotonic() + _LOOKERS_SECONDS
+    while True:
+        try:
+            lock = acquire_lock(folder / _LOCK)
+            break
+        except StoreLocked as error:
+            # A client that looks whether we run holds the lock for a moment.
+            if time.monotonic() > patience:
+                raise Rejected(f"has a server already: {error.owner}", path=str(folder)) from None
+            time.sleep(_LOOKERS_PAUSE)
+    with suppress(OSError):
+        (folder / FILE).unlink()
+    return lock
 
 
 @contextmanager
@@ -81,17 +105,43 @@ def withdraw(file: Path) -> None:
 
 
 def find_server(folder: Path) -> Server | None:
-    """The server that announced itself in `folder`, unless its process is gone."""
+    """The server that announced itself in `folder` and still runs."""
     found = _read(folder / FILE)
-    return found if found is not None and found.alive else None
+    return found if found is not None and found.alive and _taken(folder) else None
+
+
+def _taken(folder: Path) -> bool:
+    """Whether a server holds the lock of `folder` at this moment."""
+    try:
+        descriptor = os.open(folder / f"{_LOCK}{SUFFIX}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _read(file: Path) -> Server | None:
     try:
         with file.open("rb") as opened:
-            return structure(parse_object(opened.read(_BYTES)), Server)
+            found = structure(parse_object(opened.read(_BYTES)), Server)
     except (OSError, CallboardError):
         return None
+    return found if _is_address(found.url) else None
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return url.isprintable() and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _write(file: Path, text: str) -> None:

@@ -33,6 +33,11 @@ def ask(options: Mapping[str, Any], question: Callable[[Found], Awaitable[T]]) -
         return trio.run(run)
 
 
+def wants_json(options: Mapping[str, Any]) -> bool:
+    """Whether the answer is for a program: by `--json`, or by the setting."""
+    return load_settings(options).json
+
+
 @asynccontextmanager
 async def open_board(settings: Settings) -> AsyncIterator[Found]:
     """The running server, else the store. Raises `NotFound` if there is neither, `StoreLocked` if a store is in use by no server of this folder."""
@@ -49,5 +54,5 @@ async def open_board(settings: Settings) -> AsyncIterator[Found]:
         raise NotFound(f"no server runs for {settings.data}, and there is no store {file or settings.store}")
     from .local import open_local
 
-    async with open_local(settings.store) as local:
+    async with open_local(settings.store, settings.tuning) as local:
         yield Found(local, None)

@@ -44,9 +44,10 @@ class Report:
 
 def doctor_command(options: Mapping[str, Any]) -> int:
     """Examine and print; 1 if anything failed."""
-    report = Report([])
+    report, as_program = Report([]), bool(options.get("json"))
     try:
         settings = load_settings(options)
+        as_program = settings.json
     except SettingsError as error:
         if (error.path or "").startswith("--"):
             raise
@@ -54,7 +55,7 @@ def doctor_command(options: Mapping[str, Any]) -> int:
     else:
         with progress("examining"):
             trio.run(_examine, settings, report)
-    if options.get("json"):
+    if as_program:
         as_json(report.view())
     else:
         _print(report)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import attrs
@@ -53,9 +53,14 @@ class Ending:
                 await trio.sleep(LOOK_SECONDS)
         self._leave(runtime)
 
-    def note(self, error: BaseException) -> None:
-        """What has ended the block around the runtime."""
-        self.failure = self.failure or refusal_in(error)
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Around the block of the runtime: what fails there is why the server ends, but it is raised only when all agents have ended."""
+        try:
+            yield
+        except Exception as error:
+            self.failure = refusal_in(error)
+            raise
 
     def _leave(self, runtime: Runtime) -> None:
         left = [live.address for live in runtime.dispatcher.live.values()]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...storage.model.errors import InvalidField
 from ...storage.model.ids import check_message_id
-from .asking import ask
+from .asking import ask, wants_json
 from .board import Found, Json
 from .output import as_json, line, note, table
 
@@ -26,7 +26,7 @@ def sessions_list_command(path: str | None, status: str, limit: int, cursor: str
         return await found.board.sessions(path=path, status=status, limit=limit, cursor=cursor)
 
     answer = ask(options, question)
-    if options.get("json"):
+    if wants_json(options):
         as_json(answer)
         return 0
     rows = [
@@ -45,7 +45,7 @@ def sessions_read_command(session: str, after: int, options: Options) -> int:
         return await found.board.transcript(session, after=after)
 
     answer = ask(options, question)
-    if options.get("json"):
+    if wants_json(options):
         as_json(answer)
         return 0
     for entry in answer["entries"]:
@@ -58,13 +58,13 @@ def sessions_read_command(session: str, after: int, options: Options) -> int:
 
 def sessions_send_command(session: str, text: str, message_id: str | None, options: Options) -> int:
     """Post a message and print its receipt."""
-    content = sys.stdin.read() if text == "-" else text
+    content = _typed() if text == "-" else text
 
     async def question(found: Found) -> tuple[Json, bool]:
         return await found.board.send(session, content, message_id), found.server is not None
 
     receipt, serving = ask(options, question)
-    if options.get("json"):
+    if wants_json(options):
         as_json(receipt)
     else:
         again = "" if receipt["created"] else ", as it was before"
@@ -102,7 +102,7 @@ def inbox_list_command(
         )
 
     answer = ask(options, question)
-    if options.get("json"):
+    if wants_json(options):
         as_json(answer)
         return 0
     rows = [
@@ -131,13 +131,23 @@ def inbox_message_command(what: str, message: str, options: Options) -> int:
 
     answer = ask(options, question)
     match what:
-        case "show" if not options.get("json"):
+        case "show" if not wants_json(options):
             _show(answer)
         case "requeue":
             _print(answer, f"accepted again as {answer['message_id']} ({answer['status']})", options)
         case _:
             _print(answer, f"{answer['message_id']}: {_state(answer)}", options)
     return 0
+
+
+def _typed() -> str:
+    """All of standard input."""
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        raise InvalidField("standard input is not UTF-8", path="text") from None
+    except (OSError, ValueError) as error:
+        raise InvalidField(f"standard input can't be read: {error}", path="text") from None
 
 
 def _show(message: Json) -> None:
@@ -168,7 +178,7 @@ def _more(answer: Json) -> None:
 
 
 def _print(answer: Json, text: str, options: Options) -> None:
-    if options.get("json"):
+    if wants_json(options):
         as_json(answer)
     else:
         line(text)

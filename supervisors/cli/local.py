@@ -21,6 +21,7 @@ from ...actors.edges.views import (
     receipt_view,
     session_view,
 )
+from ...actors.ports import Tuning
 from ...storage.model.access import check_member_name, check_project, digest, new_secret
 from ...storage.model.addresses import Scope, check_path
 from ...storage.model.errors import InvalidField, NotFound
@@ -44,8 +45,8 @@ class _NoTasks:
 class Local:
     """A `Board` over an open store."""
 
-    def __init__(self, store: Store) -> None:
-        self._desk = Desk(store, (), _NoTasks())
+    def __init__(self, store: Store, tuning: Tuning) -> None:
+        self._desk = Desk(store, (), _NoTasks(), tuning)
         self._reads = store.reads
         self._store = store
 
@@ -136,11 +137,11 @@ class Local:
 
 
 @asynccontextmanager
-async def open_local(url: str) -> AsyncIterator[Local]:
+async def open_local(url: str, tuning: Tuning) -> AsyncIterator[Local]:
     """Open the store and run it while the block lasts. Raises `StoreLocked` with its owner, and the other kinds of `StoreError`."""
     async with open_store(url) as store, trio.open_nursery() as nursery:
         await nursery.start(store.run)
-        yield Local(store)
+        yield Local(store, tuning)
         nursery.cancel_scope.cancel()
 
 

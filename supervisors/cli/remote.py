@@ -49,7 +49,9 @@ class Remote:
     async def inbox(self, **filters: Any) -> Json:
         target = filters.pop("target", None)
         if target is not None:
-            filters["target"] = await self.session(target)
+            filters["target"] = known = await self.session(target)
+            # A filter by an id that does not exist would be an empty listing, as if nothing had been sent there.
+            await self._ask("GET", f"/v1/sessions/{quote(known, safe='')}")
         return await self._ask("GET", "/v1/inbox", params=_given(filters))
 
     async def message(self, message: str) -> Json:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...storage.model.errors import SettingsError
-from .asking import ask
+from .asking import ask, wants_json
 from .board import Found, Json
 from .output import as_json, line
 
@@ -29,7 +29,7 @@ def inbox_prune_command(older_than: str, project: str | None, options: Mapping[s
         return total
 
     answer = ask(options, question)
-    if options.get("json"):
+    if wants_json(options):
         as_json(answer)
     else:
         line(f"bodies forgotten: {answer['blanked']}, rows deleted: {answer['deleted']}; transcripts are as they were")

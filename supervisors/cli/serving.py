@@ -1,6 +1,7 @@
 """`callboard serve`: a runtime with its front, from settings to a clean stop.
 
-Lives here: the order of starting and stopping, signals, what is printed. Not here: settings, the tree, logs.
+Lives here: the order of starting and stopping, signals, what is printed. Not here: settings, the tree, logs, an end that does not come
+(`ending`).
 
 Invariant: what is printed and written to server.json is true: the store is open, the team's sessions exist, the address is listened on. The
 process ends within bounded time after a signal, whatever agents do: one that can't be ended is fenced out, named, and left behind.
@@ -10,10 +11,12 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -21,17 +24,20 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 import trio
 
-from ...actors.edges.listeners import tls_context
+from ...actors.edges.limits import Limits
+from ...actors.edges.listeners import close_listeners, open_listeners, tls_context
 from ...actors.edges.token_file import TOKEN_FILE, load_or_create_token
-from ...storage.model.errors import Rejected
+from ...storage.sqlite.lock import FileLock
 from ..demo import demonstration
 from ..front import Front, FrontSettings
 from ..runtime import Runtime, open_runtime
 from ..settings import Settings, load_settings, shown
 from ..team import Team, load_team, open_places
 from ..telemetry import set_up_logs, traces_of_server, watching_loop
+from ..tree import ChildSpec
 from .announce import FILE as SERVER_FILE
-from .announce import announced, withdraw
+from .announce import announced, take_folder, withdraw
+from .ending import Ending, end_now
 from .output import as_json, line, progress
 
 if TYPE_CHECKING:
@@ -39,17 +45,26 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("callboard.serve")
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-STUCK_LOOK_SECONDS: Final = 0.2
+CONNECTIONS: Final = 2_000
+OWN_DESCRIPTORS: Final = 128
+"""Files that the front's connections must leave to others: the store's, the loop's, and those of clients that are told there is no room."""
 
 
 def serve_command(arguments: Mapping[str, Any]) -> int:
     """Serve until a signal; returns the exit code."""
     settings = load_settings(arguments)
     set_up_logs(settings.log_level, json=settings.json)
-    team = load_team(settings.team) if settings.team is not None else demonstration(settings.chat_model())
-    front = Front(_front_settings(settings))
-    with traces_of_server(settings.traces) as provider, _Signals(settings.data / SERVER_FILE) as signals:
-        trio.run(_serve, settings, team, front, signals, provider)
+    with ExitStack() as quiet:
+        # What a team's modules and agents print must not come before the line that says where it serves, or take its place.
+        quiet.enter_context(redirect_stdout(sys.stderr))
+        team = load_team(settings.team) if settings.team is not None else demonstration(settings.chat_model())
+        settings.make_folder()
+        with (
+            take_folder(settings.data) as lock,
+            traces_of_server(settings.traces) as provider,
+            _Signals(settings.data / SERVER_FILE) as signals,
+        ):
+            trio.run(_Serve(settings, team, _front_settings(settings), lock, quiet, provider).run, signals)
     return 0
 
 
@@ -57,54 +72,93 @@ def _front_settings(settings: Settings) -> FrontSettings:
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls = tls_context(settings.tls_cert, settings.tls_key)
-    try:
-        settings.data.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Rejected(f"can't be made: {error.strerror}", path=str(settings.data)) from error
     return FrontSettings(
-        token=load_or_create_token(settings.data),
+        token=load_or_create_token(settings.data, own=True),
         host=settings.host,
         port=settings.port,
         allowed_hosts=settings.allowed_hosts,
         tls=tls,
+        limits=Limits(connections=connections_most(CONNECTIONS)),
         in_force=shown(settings),
     )
 
 
-async def _serve(
-    settings: Settings, team: Team, front: Front, signals: _Signals, provider: TracerProvider | None
-) -> None:
-    stop = trio.Event()
-    signals.listen(stop, trio.lowlevel.current_trio_token())
-    with watching_loop(), ExitStack() as opening:
-        opening.enter_context(progress(f"opening {settings.store}"))
-        # Why it could not start is told once, as the error that ends the command.
-        opening.enter_context(_muted(logging.getLogger("callboard.tree")))
-        async with trio.open_nursery() as nursery:
-            start, waiting = trio.CancelScope(), trio.CancelScope()
-            nursery.start_soon(_cancel_at, stop, start, waiting)
-            with start:
-                async with open_runtime(
-                    settings.store, agents=team.agents, tuning=settings.tuning, extra=front, tracer_provider=provider
-                ) as runtime:
-                    await open_places(runtime, team)
-                    opening.close()
-                    waiting.cancel()  # from here on a stop is a clean stop
-                    await _run(settings, front, runtime, stop, nursery)
-            nursery.cancel_scope.cancel()
-    log.info("stopped")
+def connections_most(wanted: int) -> int:
+    """Raise the limit of open files as far as it goes; how many connections, at most `wanted`, there is then room for.
+
+    Beyond the limit nothing can be accepted, not even to say so, and the store can't open its files.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    most = max(1, min(wanted, soft - OWN_DESCRIPTORS))
+    if most < wanted:
+        log.warning("at most %d connections, as at most %d files may be open", most, soft)
+    return most
 
 
-async def _run(settings: Settings, front: Front, runtime: Runtime, stop: trio.Event, nursery: trio.Nursery) -> None:
-    """From the moment that everything runs to the signal."""
-    url = front.url
-    with announced(settings, url) as file:
-        runtime.store.announce(url)
-        _tell(settings, url, await front.console_link())
-        log.info("serving %s from %s", url, runtime.store.name)
-        await stop.wait()
-        log.info("stopping")
-        nursery.start_soon(_leave_the_stuck, runtime, file)
+@attrs.frozen
+class _Serve:
+    """One server, from its sockets to its last commit. `quiet` keeps stdout for its first line."""
+
+    settings: Settings
+    team: Team
+    front_settings: FrontSettings
+    lock: FileLock
+    quiet: ExitStack
+    provider: TracerProvider | None
+
+    async def run(self, signals: _Signals) -> None:
+        settings, stop = self.settings, trio.Event()
+        signals.listen(stop, trio.lowlevel.current_trio_token())
+        ending = Ending(stop, partial(withdraw, settings.data / SERVER_FILE))
+        with watching_loop(), ExitStack() as bound, ExitStack() as opening:
+            opening.enter_context(progress(f"opening {settings.store}"))
+            # Why it could not start is told once, as the error that ends the command.
+            opening.enter_context(_muted(logging.getLogger("callboard.tree")))
+            async with trio.open_nursery() as nursery:
+                start, waiting = trio.CancelScope(), trio.CancelScope()
+                nursery.start_soon(_cancel_at, stop, start, waiting)
+                with start:
+                    # Before the store: where the address is taken, no turn may be started only to be cancelled.
+                    listeners = await open_listeners(settings.host, settings.port)
+                    bound.callback(close_listeners, listeners)
+                    front = Front(self.front_settings, listeners)
+
+                    def extra(runtime: Runtime) -> list[ChildSpec]:
+                        nursery.start_soon(ending.watch, runtime)
+                        return front(runtime)
+
+                    async with open_runtime(
+                        settings.store,
+                        agents=self.team.agents,
+                        tuning=settings.tuning,
+                        extra=extra,
+                        tracer_provider=self.provider,
+                    ) as runtime:
+                        with ending.noted():
+                            await open_places(runtime, self.team)
+                            opening.close()
+                            waiting.cancel()  # from here on a stop is a clean stop
+                            await self._until(stop, front, runtime)
+                nursery.cancel_scope.cancel()
+        log.info("stopped")
+
+    async def _until(self, stop: trio.Event, front: Front, runtime: Runtime) -> None:
+        """From the moment that everything runs to the signal."""
+        url = front.url
+        with announced(self.settings, url):
+            self.lock.announce(url)
+            runtime.store.announce(url)
+            console = await front.console_link()
+            self.quiet.close()
+            _tell(self.settings, url, console)
+            log.info("serving %s from %s", url, runtime.store.name)
+            await stop.wait()
+            log.info("stopping")
 
 
 def _tell(settings: Settings, url: str, console: str) -> None:
@@ -112,12 +166,18 @@ def _tell(settings: Settings, url: str, console: str) -> None:
     if settings.json:
         as_json({"url": url, "console": console, "token_file": str(token_file), "pid": os.getpid()})
     else:
-        here = "" if settings.data == Path.cwd() else f" --data {settings.data}"
+        here = "" if settings.data == _current() else f" --data {settings.data}"
         line(f"Callboard serves {url} (process {os.getpid()}); the store is {settings.store}.")
         line(f"The operator's token is in {token_file}.")
         line(f"The console, to be opened once within ten minutes:  {console}")
         line(f"Talk to it:  callboard chat{here}    Look at it:  callboard sessions list{here}")
     sys.stdout.flush()
+
+
+def _current() -> Path | None:
+    with suppress(OSError):
+        return Path.cwd()
+    return None
 
 
 @contextmanager
@@ -133,22 +193,6 @@ async def _cancel_at(event: trio.Event, scope: trio.CancelScope, waiting: trio.C
     with waiting:
         await event.wait()
         scope.cancel()
-
-
-async def _leave_the_stuck(runtime: Runtime, file: Path) -> None:
-    """End the process once all that is left of it are agents that can't be ended (RT-6); a clean stop ends this first.
-
-    Trio can't leave a living task behind, so its root would wait for them for ever. They are fenced out and their messages are where they
-    belong, and a store that is closed this way is as good as one closed in order.
-    """
-    while True:
-        await trio.sleep(STUCK_LOOK_SECONDS)
-        states = {node.name: node.state for node in runtime.snapshot().children}
-        stuck = runtime.dispatcher.stuck
-        if stuck and len(stuck) == len(runtime.dispatcher.live) and states["dispatcher"] == "stopped":
-            log.error("ending without waiting for %s", ", ".join(stuck))
-            withdraw(file)
-            _exit(0)
 
 
 @attrs.define
@@ -179,14 +223,7 @@ class _Signals:
             raise KeyboardInterrupt  # nothing runs yet that would have to be stopped in order
         if self._asked:
             withdraw(self.file)
-            _exit(1)
+            end_now(1)
         self._asked = True
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._stop.set)
-
-
-def _exit(code: int) -> None:
-    """End now: no handler, no thread and no task is waited for."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

@@ -24,6 +24,7 @@ def migrate_command(options: Mapping[str, Any]) -> int:
     file = settings.store_file
     if file is None:
         raise Rejected("a store in memory has nothing to migrate", path="store")
+    settings.make_folder()
     made = not file.exists()
     with progress(f"migrating {file}"):
         applied = trio.run(run)

@@ -159,3 +159,20 @@ async def test_queued_messages_are_dropped_only_when_asked(kit: Kit) -> None:
     assert notice.role == "notice"
     assert from_agent.id in notice.content
     assert (await kit.commit(claimed, None, outcome=Outcome.STOPPED)).due is None
+
+
+@pytest.mark.spec("RT-4", "INB-4")
+async def test_a_stop_repeated_under_its_key_stops_no_later_turn(kit: Kit) -> None:
+    session = await kit.open()
+    first = await kit.post(session, "first")
+    keyed = attrs.evolve(stop(kit, session), key="stop_1")
+    claimed = await kit.claim(session)
+    answer = await kit.store.apply(keyed)
+    assert answer.turn == turn_id(first.id)
+    await kit.commit(claimed, None, outcome=Outcome.STOPPED)
+    assert await kit.store.apply(keyed) == answer
+    await kit.post(session, "second")
+    await kit.claim(session)
+    assert await kit.store.apply(keyed) == answer
+    assert await kit.store.reads.stop_of(kit.scope, session.id) is None
+    assert (await kit.store.apply(stop(kit, session))).turn != answer.turn

@@ -13,9 +13,9 @@ from trio.testing import MockClock
 
 from callboard import Call, ChatAgent, InvalidField, Tool, tool
 from callboard.actors.models.model import BrokenAnswer, Completion, Emit, ModelUnavailable, Prompt
+from callboard.storage.model.errors import StoreDown
 from callboard.storage.model.states import Outcome
 from callboard.storage.model.turns import Step, StepKind
-from callboard.storage.ops import Op, RecordStep
 from callboard.tests.flows.chat_kit import Answer, Chat, WrittenModel, asks, chatting, results, text
 
 pytestmark = pytest.mark.spec("RT-10")
@@ -255,11 +255,12 @@ async def test_a_refusal_is_fed_back_to_the_next_attempt(autojump_clock: MockClo
 
 
 async def test_a_store_that_is_down_is_no_refusal_that_the_model_is_told(autojump_clock: MockClock) -> None:
-    ran: list[tuple[type[Op[Any]], ...]] = [(RecordStep,), ()]
+    troubles = [StoreDown("it is closed"), None]
 
     @tool("durable")
     async def unlucky() -> str:
-        chat.board.gate.broken = ran.pop(0)
+        if trouble := troubles.pop(0):
+            raise trouble
         return "done"
 
     async with chatting(unlucky) as chat:

@@ -296,8 +296,12 @@ async def test_a_stop_whose_answer_is_lost_is_not_repeated(served: Served) -> No
 
 
 async def test_a_server_that_restarts_is_found_again(tmp_path: Path) -> None:
+    with trio.fail_after(30):
+        await _restart_under_a_client(tmp_path)
+
+
+async def _restart_under_a_client(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.cancel_scope.deadline = trio.current_time() + 30
         first_over, second_up = trio.Event(), trio.Event()
 
         async def restart(task_status: trio.TaskStatus[Served]) -> None:
@@ -345,6 +349,19 @@ async def test_a_slow_reader_costs_a_window_and_misses_nothing(served: Served, m
         seen = await until(events, *TERMINAL) + await until(events, *TERMINAL)
         assert seen == (await served.log(session))[: len(seen)]
         assert seen[-1][1] == "turn.completed"
+
+
+async def test_an_event_that_comes_twice_is_given_out_once() -> None:
+    events = client.Subscription("ses", 4, lambda _, __: None)
+    events.take(client.LiveEvent("ses", 5, "turn.token", {"text": "before it was confirmed"}))
+    events.confirmed(newest=6)
+    for number in (4, 5, 5, 6):
+        events.take(client.LiveEvent("ses", number, "turn.token", {}))
+    assert [(await anext(events)).id for _ in range(2)] == [5, 6]
+    assert events.cursor == 6
+    with trio.move_on_after(0) as scope:
+        await anext(events)
+    assert scope.cancelled_caught
 
 
 async def test_a_session_that_is_deleted_ends_its_subscription(served: Served) -> None:

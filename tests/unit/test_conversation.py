@@ -79,6 +79,14 @@ def test_the_text_of_an_attempt_that_was_given_up_is_dropped(reader: Reader) -> 
     assert reader.text == [("text", "1 2"), ("dropped", ""), ("text", "1 "), ("text", "2 3"), ("answer", "")]
 
 
+def test_text_that_was_dropped_is_shown_again_if_it_becomes_the_answer(reader: Reader) -> None:
+    reader.start()
+    reader.see("turn.token", text="1 2")
+    reader.see("attempt.relinquished", cause="takeover")
+    reader.see("turn.stopped", attempt=2, outcome="stopped", seq=2, content="1 2")
+    assert reader.text == [("text", "1 2"), ("dropped", ""), ("answer", "1 2")]
+
+
 def test_an_attempt_without_text_is_given_up_in_silence(reader: Reader) -> None:
     reader.start()
     reader.see("attempt.relinquished", cause="retried")

@@ -102,11 +102,11 @@ async def delete(ask: Ask) -> Response:
 
 
 async def stop(ask: Ask) -> Response:
-    """202 {status: stopping}; 409 if no turn runs."""
+    """202 {status: stopping}; 409 if no turn runs. A repeat under its key stops no later turn."""
     ask.query()
     asked = await ask.body_if_any(Stop)
-    ask.check_key()
-    await ask.desk.stop(ask.scope, ask.id, drop_queued=asked.drop_queued)
+    key = None if ask.key is None else keyed_id("stop", *_namespace(ask), ask.key)
+    await ask.desk.stop(ask.scope, ask.id, drop_queued=asked.drop_queued, key=key)
     return JsonResponse({"status": "stopping"}, 202)
 
 

@@ -24,6 +24,8 @@ CREATE TABLE mailbox (
     head INTEGER,
     stop_at REAL,
     stop_grace REAL,
+    stop_key TEXT,  -- the key of the newest stop that had one, and the turn it stopped
+    stop_key_turn TEXT,
     last_seq INTEGER NOT NULL DEFAULT 0,
     last_event INTEGER NOT NULL DEFAULT 0,
     event_floor INTEGER NOT NULL DEFAULT 0,

@@ -55,13 +55,17 @@ SELECT uid FROM message WHERE mailbox = ? AND status IN ('pending', 'processing'
 
 -- name: stop_target
 -- What a stop needs to know of a session's running turn.
-SELECT m.id, m.head, m.stop_at, h.uid, m.last_event, s.deleted_at, s.kind
+SELECT m.id, m.head, m.stop_at, h.uid, m.last_event, s.deleted_at, s.kind, m.stop_key, m.stop_key_turn
 FROM mailbox AS m LEFT JOIN session AS s ON s.mailbox = m.id LEFT JOIN message AS h ON h.id = m.head
 WHERE m.recipient = ? AND m.scope = ?
 
 -- name: stop_store
 -- Store a stop for the running turn; the first one stands.
 UPDATE mailbox SET stop_at = ?, stop_grace = ?, updated_at = ? WHERE id = ? AND head = ? AND stop_at IS NULL
+
+-- name: stop_key_store
+-- Remember which turn a caller's key has stopped: its repeat must not stop the next one.
+UPDATE mailbox SET stop_key = ?, stop_key_turn = ? WHERE id = ?
 
 -- name: stop_forget
 -- The turn that a stop waited for will not run again.

@@ -34,7 +34,7 @@ async def main() -> None:
         async with runtime.follow(planning.id) as events:
             async for event in events:
                 if event.kind == "turn.completed":
-                    answers.append(event.data["content"])
+                    answers.append(str(event.data["content"]))
                 if len(answers) == 1 + len(TASKS):
                     break
         first, *results = answers

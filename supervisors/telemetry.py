@@ -79,18 +79,14 @@ def traces_of_server(wanted: bool) -> Iterator[TracerProvider | None]:
         return
     try:
         from .tracing import exporting
+
+        provider = exporting()
     except ImportError:
-        raise not_installed() from None
-    provider = exporting()
+        raise SettingsError("needs the extra otel: pip install 'callboard[otel]'", path="traces") from None
     try:
         yield provider
     finally:
         provider.shutdown()
-
-
-def not_installed() -> SettingsError:
-    """What is said where OpenTelemetry is missing."""
-    return SettingsError("needs the extra otel: pip install 'callboard[otel]'", path="traces")
 
 
 def _in_order(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -31,7 +31,6 @@ from ..actors.ports import TurnEnd, TurnFacts, TurnWatch
 from ..storage.model.messages import NOTICES
 from ..storage.model.turns import Lease
 from ..storage.ops import CommitTurn, Enqueue, Op, RecordStep
-from .telemetry import not_installed
 
 SEND, TURN, ANSWER = "callboard.send", "callboard.turn", "callboard.answer"
 FAILED: Final = frozenset({"failed", "retried", "lost", "unknown"})
@@ -41,12 +40,10 @@ FAILED: Final = frozenset({"failed", "retried", "lost", "unknown"})
 def exporting() -> TracerProvider:
     """A provider that sends spans by OTLP over HTTP, set by OpenTelemetry's own variables; shut it down at the end, which blocks.
 
-    Raises `SettingsError` if the exporter is not installed.
+    Raises `ImportError` if the exporter is not installed.
     """
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    except ImportError:
-        raise not_installed() from None
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
     named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "callboard"}
     provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

@@ -21,7 +21,15 @@ from typing import Any, Final
 import attrs
 import trio
 
-from ...storage.model.errors import CallboardError, Conflict, InvalidField, Rejected, Unavailable, UsageError, error_named
+from ...storage.model.errors import (
+    CallboardError,
+    Conflict,
+    InvalidField,
+    Rejected,
+    Unavailable,
+    UsageError,
+    error_named,
+)
 from ...storage.model.ids import check_client_id, check_message_id
 from ...storage.model.messages import check_text
 from .link import Address, Link, address_of
@@ -311,7 +319,8 @@ async def connect(
 ) -> AsyncIterator[LiveClient]:
     """Connect to the server at `url` (`http://127.0.0.1:8420`, `https://…`) and stay connected while the block lasts.
 
-    `client` is a name that the server keeps for this client; `on_change` is called with True at each connection and False at its loss, until the block is left. The
+    `client` is a name that the server keeps for this client; `on_change` is called with True at each connection and False at its loss, but
+    not once the block is left. The
     first connection must succeed: raises `Unauthorized` and other refusals, `Unavailable` if there is no server, `InvalidField`.
     """
     address = address_of(url, token, client=None if client is None else check_client_id(client), tls=tls)

@@ -12,7 +12,6 @@ import json
 import logging
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
@@ -22,6 +21,7 @@ import trio
 
 from ...storage.model.errors import InvalidField, bounded
 from .answer import AnswerReader, error_text
+from .body import chunks_of, whole_of
 from .model import BrokenAnswer, Completion, Emit, ModelRefused, ModelUnavailable, Prompt
 from .retry import asked_to_wait, pause, worth_another_try
 from .sse import EventParser, EventTooLong
@@ -127,7 +127,7 @@ class ChatModel:
                     http.stream(
                         "POST", self.url + ROUTE, content=self._body(prompt), headers=self._headers()
                     ) as response,
-                    _chunks(response) as chunks,
+                    chunks_of(response) as chunks,
                 ):
                     if response.is_success:
                         return await self._read(response, chunks, out)
@@ -168,7 +168,7 @@ class ChatModel:
             raise ModelRefused("a web page came instead of an answer: is the URL of the model right?")
         reader = AnswerReader()
         if kind.endswith("json"):
-            body = await _whole(chunks, self.limits.answer_bytes)
+            body = await whole_of(chunks, self.limits.answer_bytes)
             text = reader.add(self._object(body))
             reader.end()
             await out(text)
@@ -217,7 +217,7 @@ class ChatModel:
         status = response.status_code
         if response.is_redirect:
             return ModelRefused(f"the model's service redirects ({status}), which is not followed: give its final URL")
-        body = await _whole(chunks, ERROR_BYTES, cut=True)
+        body = await whole_of(chunks, ERROR_BYTES, cut=True)
         try:
             said = error_text(json.loads(body))
         except (ValueError, RecursionError):
@@ -244,34 +244,6 @@ class _Out:
         if text:
             self.used = True
             await self.emit(text)
-
-
-@asynccontextmanager
-async def _chunks(response: httpx.Response) -> AsyncIterator[AsyncIterator[bytes]]:
-    """The body as it comes; the connection is closed at the end, whether all of it was read or not."""
-    # Not decoded: a few bytes can decode to more than any limit, and nothing but plain text was asked for.
-    chunks = response.aiter_raw()
-    try:
-        yield chunks
-    finally:
-        await response.aclose()
-        # The generators inside httpx must run to their end, which with a closed connection is near: left hanging, each is a warning
-        # when it is collected.
-        with suppress(httpx.HTTPError, httpx.StreamError):
-            async for _ in chunks:
-                pass
-
-
-async def _whole(chunks: AsyncIterator[bytes], most: int, *, cut: bool = False) -> bytes:
-    """All of a body. One that is longer raises `BrokenAnswer`, or is cut."""
-    body = bytearray()
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > most:
-            if cut:
-                break
-            raise BrokenAnswer(f"the model's answer has more than {most} bytes")
-    return bytes(body[:most])
 
 
 def _say(error: Exception) -> str:

@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from ...actors.client import Conversation, LiveClient, Show, ShowKind, Subscription, connect
-from ...storage.model.errors import CallboardError, Inactive, NotFound
+from ...storage.model.errors import CallboardError, Inactive, NotFound, Rejected
 from ..settings import load_settings
 from .announce import Server, find_server
 from .output import problem, progress
@@ -197,7 +197,10 @@ class _Lines:
     async def next(self) -> str | None:
         """The next line without its end and the blanks around it; None at the end of the input."""
         while not self._lines and not self._over:
-            data = await trio.to_thread.run_sync(os.read, sys.stdin.fileno(), _READ_BYTES, abandon_on_cancel=True)
+            try:
+                data = await trio.to_thread.run_sync(os.read, sys.stdin.fileno(), _READ_BYTES, abandon_on_cancel=True)
+            except OSError as error:
+                raise Rejected(f"standard input can't be read: {error.strerror}") from error
             self._over = not data
             *whole, self._rest = (self._rest + data).split(b"\n")
             if self._over and self._rest:

@@ -49,8 +49,7 @@ class Ending:
                 nursery.start_soon(_first, event, nursery.cancel_scope)
         tuning = runtime.desk.tuning
         with trio.move_on_after(tuning.stop_grace_seconds + tuning.stuck_after_seconds + IN_ORDER_SECONDS):
-            while not _only_stuck(runtime):
-                await trio.sleep(LOOK_SECONDS)
+            await _until_only_stuck(runtime)
         self._leave(runtime)
 
     @contextmanager
@@ -85,6 +84,14 @@ def end_now(code: int) -> None:
 async def _first(event: trio.Event, scope: trio.CancelScope) -> None:
     await event.wait()
     scope.cancel()
+
+
+async def _until_only_stuck(runtime: Runtime) -> None:
+    # Nothing tells when an agent was given up and the last child above it has ended; both are looked up.
+    while True:
+        await trio.sleep(LOOK_SECONDS)
+        if _only_stuck(runtime):
+            return
 
 
 def _only_stuck(runtime: Runtime) -> bool:

@@ -7,6 +7,7 @@ its control characters made harmless.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import threading
@@ -14,6 +15,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TextIO
+
+from ...storage.model.errors import Rejected
 
 PROGRESS_AFTER: Final = 1.0
 PROGRESS_EVERY: Final = 0.5
@@ -50,9 +53,38 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
+def repair_streams() -> None:
+    """Put the null device where standard input, output or error is closed: the next file to be opened would take its place."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (for the rest of the process)
+
+
+def let_streams_go() -> None:
+    """Whoever reads our output is gone, or its disk is full: what is left of it is dropped, or Python would complain when it ends."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
 def _put(stream: TextIO, text: str) -> None:
-    stream.write(text)
-    stream.flush()
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        if stream is sys.stdout:
+            raise
+    except (OSError, ValueError) as error:
+        # There is nobody left to tell about standard error.
+        if stream is sys.stdout:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise Rejected(f"standard output can't be written: {why}") from None
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

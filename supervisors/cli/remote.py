@@ -116,8 +116,12 @@ class Remote:
 @asynccontextmanager
 async def open_remote(server: Server, folder: Path) -> AsyncIterator[Remote | None]:
     """The server, or None if nobody answers at its address: it was killed. Raises `Rejected` for a token that can't be read."""
+    try:
+        address = httpx.URL(server.url)
+    except httpx.InvalidURL as error:
+        raise Rejected(f"server.json names no address: {error}") from error
     async with httpx.AsyncClient(
-        base_url=server.url,
+        base_url=address,
         verify=server.tls or True,
         timeout=SECONDS,
         trust_env=False,  # it is on this machine, and a proxy has no business with its token

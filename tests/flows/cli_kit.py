@@ -82,9 +82,8 @@ class Heard:
 
     async def until(self, found: str | Callable[[str], bool]) -> str:
         """Wait for a text (or what a function finds in it); returns all output so far."""
-        look = found if callable(found) else lambda text: found in text
         with trio.fail_after(DEADLINE):
-            while not look(self.text):
+            while not (found(self.text) if callable(found) else found in self.text):
                 assert not self.over, f"it ended after {self.text!r}"
                 await self._news.wait()
         return self.text

@@ -131,7 +131,6 @@ async def test_links_to_the_console_are_good_once(tmp_path: Path, here: Here) ->
         assert not [ticket for ticket in tickets if ticket in server.command.err.text]
 
 
-@pytest.mark.spec("OPS-1")
 async def test_for_people_serve_prints_the_link_too(tmp_path: Path) -> None:
     async with running("serve", "--port", "0", folder=tmp_path) as command:
         text = await command.out.until("sessions list")

@@ -32,7 +32,6 @@ team = Team(agents={"shield": shields_itself, "block": blocks_the_loop}, session
 """
 
 
-@pytest.mark.spec("OPS-1")
 async def test_the_first_line_of_json_says_where_it_serves(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         first = json.loads(await server.command.out.line())
@@ -79,7 +78,6 @@ async def test_a_running_turn_is_given_back_by_a_stop(tmp_path: Path) -> None:
     assert [(message["status"], message["attempts"], message["takeovers"]) for message in listed] == [("pending", 0, 0)]
 
 
-@pytest.mark.spec("OPS-1")
 async def test_for_people_it_says_how_to_go_on(tmp_path: Path) -> None:
     async with running("serve", "--port", "0", "--data", "board", folder=tmp_path) as command:
         text = await command.out.until("sessions list")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import trio
 import trustme
 
+from callboard.supervisors.cli.announce import take_folder
 from callboard.tests.flows.cli_kit import DEADLINE, run, serving
 
 
@@ -71,11 +73,12 @@ async def test_who_has_another_certificate_at_that_address_is_a_stranger(
         port = listeners[0].transport_listener.socket.getsockname()[1]
         announced = {
             "url": f"https://127.0.0.1:{port}",
-            "pid": 1,
+            "pid": os.getpid(),
             "certificate": str(tmp_path / "board.example.pem"),
         }
-        (tmp_path / "server.json").write_text(json.dumps(announced))
-        done = await run(*command, folder=tmp_path)
+        with take_folder(tmp_path):
+            (tmp_path / "server.json").write_text(json.dumps(announced))
+            done = await run(*command, folder=tmp_path)
         nursery.cancel_scope.cancel()
     assert done.code == code, done
     assert heard == [], "not a byte was sent to a stranger"

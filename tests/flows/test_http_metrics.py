@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -115,8 +114,11 @@ async def test_what_waits_and_what_is_held_is_seen(served: Served) -> None:
 async def test_a_store_that_does_not_answer_costs_its_own_figures_alone(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def never(now: float) -> None:
+        await trio.sleep_forever()
+
     monkeypatch.setattr(module, "READ_SECONDS", 0.05)
-    monkeypatch.setattr(served.runtime.store.reads, "counts", lambda now: trio.sleep_forever())
+    monkeypatch.setattr(served.runtime.store.reads, "counts", never)
     found = await scrape(served)
     assert value(found, "store_up") == 0
     assert not [name for name, _ in found if name == "callboard_lag_seconds"]

@@ -102,6 +102,16 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
             load_or_create_token(tmp_path / name)
 
 
+def test_a_token_that_another_user_has_made_is_not_a_servers_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = load_or_create_token(tmp_path, own=True)
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(TokenFileRefused, match="another user"):
+        load_or_create_token(tmp_path, own=True)
+    assert load_or_create_token(tmp_path) == token, "a client may be run by the administrator"
+
+
 @pytest.fixture
 async def memory() -> AsyncIterator[Store]:
     """A store in memory, in this thread: its time is the test's."""

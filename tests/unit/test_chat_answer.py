@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.actors.models.answer import ARGUMENTS_CHARS, CALLS_MOST, AnswerReader, error_text, usage_of
@@ -146,6 +146,7 @@ ODD = st.recursive(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.lists(st.builds(lambda choice, usage: {"choices": [choice], "usage": usage}, ODD, ODD), max_size=4))
 def test_no_json_whatever_makes_more_than_an_answer_that_can_be_stored(pieces: list[dict[str, Any]]) -> None:
     answer = read(*pieces)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.actors.models.sse import EventParser, EventTooLong, ServerEvent
@@ -18,6 +18,7 @@ def parsed(*chunks: bytes, limit: int = 1_000_000) -> list[ServerEvent]:
     return [event for chunk in chunks for event in parser.feed(chunk)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(PARTS), max_size=30), st.lists(st.integers(0, 200), max_size=8))
 def test_the_cuts_between_chunks_change_nothing(parts: list[str], cuts: list[int]) -> None:
     text = "".join(parts).encode()

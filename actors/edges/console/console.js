@@ -42,6 +42,7 @@ const link = new Link(
   },
   // A websocket's handshake can't name a project, so who has several brings a ticket that does.
   async () => (me?.several ? (await post("/v1/tickets", { kind: "ws" })).ticket : null),
+  () => health.refresh().then(() => health.reachable),
 );
 const health = new Health(back, () => link.halt());
 const outbox = new Outbox((session) => { if (conversation?.session.id === session) transcript?.draw(); });

@@ -22,6 +22,10 @@ export class Health {
     onContact((kind) => this.#contact(kind));
   }
 
+  get reachable() {
+    return this.#reachable;
+  }
+
   get well() {
     return this.#reachable && this.#failing.length === 0;
   }

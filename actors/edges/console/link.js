@@ -29,16 +29,20 @@ export class Link {
   #halted = false;
   #unconfirmed = 0;
   #opening = 0;
+  #refused = 0;
   #onState;
   #ticket;
+  #answers;
 
   /**
    * `onState(state)`: connecting, live or gone (another try follows). `ticket()`: what a handshake needs beside the cookie, or null.
+   * `answers()`: whether the server answers a plain request now.
    */
-  constructor(sink, onState, ticket) {
+  constructor(sink, onState, ticket, answers) {
     this.#sink = sink;
     this.#onState = onState;
     this.#ticket = ticket;
+    this.#answers = answers;
   }
 
   get session() {
@@ -94,6 +98,7 @@ export class Link {
     socket.onopen = () => {
       opened = true;
       clearTimeout(impatience);
+      this.#refused = 0;
       this.#unconfirmed = 0;
       this.#subscribe();
     };
@@ -104,9 +109,16 @@ export class Link {
       clearTimeout(impatience);
       if (this.#socket !== socket) return;
       this.#socket = null;
-      if (!opened && this.#failures + 1 >= TRIES_BEFORE_SSE) this.#sse = true;
+      if (!opened) this.#blame();
       this.#retry();
     };
+  }
+
+  /** A websocket did not open. Only if the server answers otherwise it is something between that lets none through. */
+  async #blame() {
+    if (!(await this.#answers())) return;
+    this.#refused += 1;
+    if (this.#refused >= TRIES_BEFORE_SSE) this.#sse = true;
   }
 
   #openSource() {
@@ -130,6 +142,7 @@ export class Link {
       source.close();
       this.#source = null;
       this.#sse = typeof WebSocket === "undefined";
+      this.#refused = TRIES_BEFORE_SSE - 1;
       this.#retry();
     };
   }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -389,17 +387,3 @@ async def test_an_error_in_the_block_comes_out_as_it_is(served: Served) -> None:
     with pytest.raises(ZeroDivisionError):
         async with client.connect(served.url, served.token):
             raise ZeroDivisionError
-
-
-def test_the_facade_loads_it_lazily_and_without_the_rest() -> None:
-    code = (
-        "import sys\nfrom callboard import client\nassert client.connect\n"
-        "bad = [m for m in sys.modules if m.startswith('callboard.')"
-        " and m.split('.')[1:3] in (['actors', 'edges'], ['actors', 'dispatch'], ['actors', 'session'])]\n"
-        "bad += [m for m in sys.modules if m.startswith('callboard.supervisors')]\nprint(bad)"
-    )
-    links = str(Path(__file__).parents[2] / ".links")
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": links}, capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.strip() == "[]"

@@ -133,3 +133,21 @@ def test_importing_changes_nothing_around_it_and_takes_no_common_name() -> None:
         "    [name for name in ('actors', 'storage', 'supervisors') if name in sys.modules]]))"
     )
     assert seen == [True, [], 1, []]
+
+
+def test_the_client_is_loaded_lazily_and_without_the_rest() -> None:
+    code = (
+        "import sys\nfrom callboard import client\nassert client.connect\n"
+        "bad = [m for m in sys.modules if m.startswith('callboard.')"
+        " and m.split('.')[1:3] in (['actors', 'edges'], ['actors', 'dispatch'], ['actors', 'session'])]\n"
+        "bad += [m for m in sys.modules if m.startswith('callboard.supervisors')]\nprint(bad)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(ROOT / ".links")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "[]"

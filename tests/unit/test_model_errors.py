@@ -12,6 +12,7 @@ from callboard.storage.model.errors import (
     InvalidField,
     LeaseLost,
     Rejected,
+    StoreFull,
     StoreLocked,
     Unavailable,
     UsageError,
@@ -34,7 +35,8 @@ def test_each_error_belongs_to_one_family_and_has_a_code_of_its_own(kind: type[C
 def test_the_family_decides_who_is_to_blame_in_http(kind: type[CallboardError]) -> None:
     if issubclass(kind, UsageError | LeaseLost):
         assert 400 <= kind.status < 500
-    elif issubclass(kind, Unavailable):
+    elif issubclass(kind, Unavailable | StoreFull):
+        # A full disk is a person's business, but the same request may succeed once there is room.
         assert kind.status in (429, 503)
         assert kind("later").retry_after > 0
     else:

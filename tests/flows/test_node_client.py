@@ -1,6 +1,6 @@
 """Node's `ws` holds a whole conversation with reconnects: a websocket client that we did not write, in another language.
 
-Needs `ws` where NODE_PATH names it; `.ci/run` installs it. Marked `browser` with the other tests that need more than Python.
+Needs Node, and `ws` where NODE_PATH names it; `.ci/run` installs `ws`. Marked `browser` with the other tests that need more than Python.
 """
 
 from __future__ import annotations

@@ -156,4 +156,4 @@ async def test_a_store_without_a_server_has_the_limits_of_its_folder(tmp_path: P
     (tmp_path / "callboard.toml").write_text("mailbox_depth = 1\n")
     assert (await run("sessions", "send", "/", "one", folder=tmp_path)).code == 0
     done = await run("sessions", "send", "/", "two", folder=tmp_path)
-    assert (done.code, "full" in done.refusal) == (1, True)
+    assert (done.code, "mailbox" in done.refusal) == (1, True)

@@ -201,6 +201,8 @@ class Desk:
         """Wait until a message is final. Raises `NotFound`, `AmbiguousId`; `WouldDeadlock` inside a turn."""
         view = await self.store.reads.message(scope, message, principal=principal)
         refuse_in_turn(view.session)
+        if view.status not in OPEN:
+            return view  # also if its session is gone by now
         newest = (await self.store.reads.session(scope, view.session)).newest_event
         async with self.tails.follow(scope, view.session, newest) as feed:
             # Looked at again after the cursor was taken: an end in between would never be an event above it.

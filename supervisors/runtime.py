@@ -162,6 +162,12 @@ class Runtime:
                     await self._drain()
         except (IntensityExceeded, StartFailed) as error:
             raise _gave_up(error) from error
+        except ExceptionGroup as both:
+            # The block met the end of the tree too, usually as StoreDown.
+            for error in both.exceptions:
+                if isinstance(error, (IntensityExceeded, StartFailed)):
+                    raise _gave_up(error) from both
+            raise
 
     def _observe(self, event: TreeEvent) -> None:
         log_tree_event(event)

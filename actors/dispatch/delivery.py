@@ -20,7 +20,6 @@ import trio
 from ...storage.changes import Aspect
 from ...storage.model.addresses import session_address
 from ...storage.model.errors import (
-    LeaseLost,
     StoreFull,
     StoreReadOnly,
     Unavailable,
@@ -43,7 +42,6 @@ from .verdict import Verdict, backoff, judge
 
 log: Final = logging.getLogger("callboard.delivery")
 _KINDS: Final = frozenset(Kind)
-_NOT_THE_AGENT: Final = (trio.Cancelled, KeyboardInterrupt, GeneratorExit)
 
 
 class Undecodable(Exception):
@@ -69,6 +67,7 @@ class Delivery:
         self.scope = trio.CancelScope()
         self.wants_control = False
         self.ended = False
+        self.stuck = False
         self._floor = floor
         self._store = floor.desk.store
         self._trusted = trusted_until
@@ -160,6 +159,7 @@ class Delivery:
         ending = self._judged(None, RuntimeError("the agent did not end after it was cancelled"))
         if isinstance(ending, CommitTurn):
             ending = attrs.evolve(ending, stuck=self._floor.holder)
+        self.stuck = True
         log.error("stuck: %s survived its cancel; it runs nothing more here until that task ends", self.address)
         if ending is None:
             self.ended = True
@@ -215,10 +215,15 @@ class Delivery:
                     result = await self._run_agent(steps)
         except BaseException as error:
             # Whatever an agent raises is its failure, SystemExit too, and what it raises while it is being cancelled.
-            if any(isinstance(leaf, _NOT_THE_AGENT) for leaf in _leaves(error)):
+            if _from_outside(error):
                 raise
             failure = error
-        return self._judged(result, failure)
+        try:
+            return self._judged(result, failure)
+        except Exception as error:
+            # What an agent hands over may break at a touch: its failure, or its message would come back for ever.
+            log.exception("the end of %s can't be judged", self.address)
+            return Retry(claimed.lease, f"unusable result: {type(error).__name__}", backoff(claimed.attempts + 1))
 
     async def _load(self) -> StepLog:
         claimed = self.claimed
@@ -254,7 +259,7 @@ class Delivery:
     def _judged(self, result: str | None, failure: BaseException | None) -> Ending | None:
         claimed, expired = self.claimed, trio.current_time() >= self._expires
         verdict = judge(
-            lost=not self.trusted or _says_lost(failure),
+            lost=not self.trusted,
             stop=self._stop is not None,
             # Cancelled for none of our reasons: the turn was cut off and has no result.
             shutdown=self._shutdown or (self.scope.cancelled_caught and not expired),
@@ -349,22 +354,35 @@ def _check_row(message: TurnMessage) -> None:
             raise Undecodable("its payload is not an object")
 
 
-def _says_lost(failure: BaseException | None) -> bool:
-    """Whether a failure, or any in a group of them, is the store saying that the lease is gone."""
-    return any(isinstance(leaf, LeaseLost) for leaf in _leaves(failure))
+def _from_outside(failure: BaseException) -> bool:
+    """Whether somebody ends this task: an interrupt, or a cancelled scope around it. A Cancelled that an agent kept is its failure."""
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in _leaves(failure)):
+        return True
+    try:
+        return trio.current_effective_deadline() == -math.inf
+    except RuntimeError:  # the run is over, and this coroutine is being closed
+        return True
 
 
 def _say(failure: BaseException | None) -> str:
     """What failed, for people: the first error of a group, its type and text, within the row's limit."""
     first = next(iter(_leaves(failure)), failure)
-    return _clean(f"{type(first).__name__}: {first}")[:ERROR_CHARS]
+    try:
+        text = str(first)
+    except Exception:
+        text = "it can't be shown"
+    return _clean(f"{type(first).__name__}: {text}")[:ERROR_CHARS]
 
 
 def _leaves(failure: BaseException | None) -> list[BaseException]:
-    if isinstance(failure, BaseExceptionGroup):
-        inner = cast("BaseExceptionGroup[BaseException]", failure)
-        return [leaf for error in inner.exceptions for leaf in _leaves(error)]
-    return [] if failure is None else [failure]
+    waiting, found = [failure] if failure is not None else [], list[BaseException]()
+    while waiting:
+        error = waiting.pop()
+        if isinstance(error, BaseExceptionGroup):
+            waiting.extend(reversed(cast("BaseExceptionGroup[BaseException]", error).exceptions))
+        else:
+            found.append(error)
+    return found
 
 
 def _clean(text: str) -> str:

@@ -49,7 +49,7 @@ class Dispatcher:
     @property
     def stuck(self) -> list[str]:
         """Sessions whose agent survived its cancel and still runs in this process (RT-6)."""
-        return [delivery.address for delivery in self.live.values() if delivery.ended]
+        return [delivery.address for delivery in self.live.values() if delivery.stuck]
 
     @property
     def taking(self) -> bool:
@@ -95,7 +95,7 @@ class Dispatcher:
             lease_seconds=self._tuning.lease_seconds,
             agents=self._names,
             # Also what is being cancelled: if its end and this claim are one batch, its next message would be taken for nothing.
-            exclude=tuple(row for row, live in self.live.items() if live.ended or live.overdue or not live.trusted),
+            exclude=tuple(row for row, live in self.live.items() if live.ended or live.scope.deadline <= before),
         )
         try:
             claims = await self._store.settle(claim)

@@ -77,6 +77,7 @@ class StepLog:
         self._seen: Counter[str] = Counter()
         self._ordinal = 0
         self._round = 0
+        self._steers = 0
         self._place: str | None = None
 
     def action_id(self, tool: str, arguments: Mapping[str, Any]) -> str:
@@ -168,7 +169,8 @@ class StepLog:
     async def steer(self) -> tuple[TurnMessage, ...]:
         """Take waiting messages that may steer into the turn; the n-th call of every attempt gives the same ones."""
         ordinal = self._next()
-        key = f"steer:{ordinal}"
+        self._steers += 1
+        key = f"steer:{self._steers}"
         step = self._known.get(key) or await self._store.apply(Absorb(self._lease, key, ordinal))
         self._known[key] = step
         return tuple(structure(item, TurnMessage) for item in step.result or ())

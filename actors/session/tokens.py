@@ -54,9 +54,13 @@ class TokenStream:
 
     async def write(self, text: str) -> None:
         """Add text. Waits only while more than 16 KiB are uncommitted. Raises `LeaseLost`, `StoreDown`."""
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            # Before anything is kept of it: the clock of all streams would meet it too.
+            raise TypeError(f"an agent streams text, not {type(text).__name__}")
         if not text:
             await trio.lowlevel.checkpoint()
             return
+        text = text.encode("utf-8", "replace").decode()  # half a surrogate pair, which no database takes
         if self._lock is None:
             self._lock = trio.Lock()
         self._all.append(text)
@@ -66,7 +70,7 @@ class TokenStream:
                 TOKEN_BLOCK_SECONDS_LOADED if loaded else TOKEN_BLOCK_SECONDS, partial(self._due, self.block + 1)
             )
         self._waiting.append(text)
-        self._size += len(text.encode("utf-8", "surrogatepass"))
+        self._size += len(text.encode())
         if self._size >= WAITING_BYTES or (self._size >= TOKEN_BLOCK_BYTES and not self._lock.locked()):
             await self.flush()
         else:

@@ -35,7 +35,9 @@ def claim(tx: Tx, op: Claim) -> Claims:
         else:
             taken.append(_take(tx, op, row, batch))
     batch.write(tx)
-    return Claims(tuple(taken), _next_due(tx))
+    # As many as were asked for: there may be more, and those that were put off must not cost the others a poll.
+    full = len(rows) == op.limit + len(excluded)
+    return Claims(tuple(taken), tx.now if full else _next_due(tx))
 
 
 class _Batch:

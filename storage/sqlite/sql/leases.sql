@@ -13,7 +13,7 @@ ON CONFLICT (holder) DO UPDATE SET nonce = excluded.nonce, seen_at = excluded.se
 -- Mailboxes that are due, oldest first, each with its session and its head message.
 SELECT m.id, m.recipient, m.epoch, m.last_event, m.head, m.stop_at, m.stop_grace,
     m.scope, c.tenant, c.project,
-    s.id, s.kind, s.agent, s.path, s.parent, s.deadline,
+    s.id, s.kind, s.agent, s.path, s.parent, CASE WHEN s.child_state = 'running' THEN s.deadline END,
     h.id, h.uid, h.message_id, h.kind, h.sender, h.sender_kind, h.sender_label, h.seq, h.chain, h.hops, h.created_at,
     h.payload, h.reply_to, h.status, h.attempts, h.max_attempts, h.takeovers, h.claims, m.due, t.content,
     EXISTS (SELECT 1 FROM message AS x WHERE x.mailbox = m.id AND x.wakes = 0 AND x.status IN ('pending', 'processing'))
@@ -31,7 +31,7 @@ LEFT JOIN entry AS t ON t.mailbox = m.id AND t.seq = h.seq
 -- The same columns for a mailbox that is held.
 SELECT m.id, m.recipient, m.epoch, m.last_event, m.head, m.stop_at, m.stop_grace,
     m.scope, c.tenant, c.project,
-    s.id, s.kind, s.agent, s.path, s.parent, s.deadline,
+    s.id, s.kind, s.agent, s.path, s.parent, CASE WHEN s.child_state = 'running' THEN s.deadline END,
     h.id, h.uid, h.message_id, h.kind, h.sender, h.sender_kind, h.sender_label, h.seq, h.chain, h.hops, h.created_at,
     h.payload, h.reply_to, h.status, h.attempts, h.max_attempts, h.takeovers, h.claims, m.due, t.content,
     EXISTS (SELECT 1 FROM message AS x WHERE x.mailbox = m.id AND x.wakes = 0 AND x.status IN ('pending', 'processing'))

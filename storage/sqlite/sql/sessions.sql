@@ -89,7 +89,8 @@ INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET valu
 
 -- name: events_to_prune
 -- Old events in the order they were written, from where the last pruning stopped.
-SELECT id, mailbox, n, kind FROM event WHERE id > ? AND at < ? ORDER BY id LIMIT ?
+SELECT id, mailbox, n, kind FROM (SELECT id, mailbox, n, kind, at FROM event WHERE id > ?1 ORDER BY id LIMIT ?3) WHERE at < ?2
+ORDER BY id
 
 -- name: event_last
 -- The newest event that is left at or before a place.

@@ -34,6 +34,8 @@ from .tail import Feed, Tails
 PRUNE_SECONDS: Final = 5.0
 """A person waits for it: then they are told that there is more to do."""
 
+CURSOR_MOST: Final = 2**62
+"""Beyond any event: a larger cursor is served as this one, with a resync."""
 in_turn: ContextVar[str | None] = ContextVar("callboard_turn", default=None)
 """The session whose turn runs here: waiting for another session inside a turn would be a deadlock in waiting (SES-11)."""
 
@@ -188,7 +190,7 @@ class Desk:
         if after < 0:
             raise InvalidField("must not be negative", path="after")
         refuse_in_turn(session)
-        return self.tails.follow(scope, session, after)
+        return self.tails.follow(scope, session, min(after, CURSOR_MOST))
 
     @asynccontextmanager
     async def follow_turn(self, scope: Scope, turn: str, *, after: int = 0) -> AsyncIterator[tuple[Feed, str]]:

@@ -1,6 +1,6 @@
 """A front desk that hands invoices on to billing: two agents, one durable store, one program.
 
-Billing answers by a message of its own, so the question is answered in two turns of the desk. Run it again: its sessions are still there.
+Billing answers by a message of its own, so the question is answered in two turns of the desk.
 """
 
 import tempfile

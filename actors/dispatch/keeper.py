@@ -83,7 +83,9 @@ class Keeper:
     async def _give_up_stuck(self) -> None:
         for delivery in list(self._live.values()):
             if not delivery.ended and delivery.overdue > self._tuning.stuck_after_seconds:
-                await delivery.give_up()
+                # Its end may be sent again and again while the disk is full; the other leases must not wait for it.
+                with trio.move_on_after(LOOK_SECONDS):
+                    await delivery.give_up()
 
     def _hint(self, aspect: int) -> None:
         if aspect & Aspect.CONTROL:

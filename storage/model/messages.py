@@ -68,6 +68,8 @@ def role_of(kind: Kind) -> str:
 
 def check_text(value: str, path: str = "content", limit: int = CONTENT_CHARS) -> str:
     """Return `value` if it has 1 to `limit` characters, no NUL and no lone surrogate; else raise `InvalidField` (INB-5)."""
+    if not isinstance(value, str):
+        raise InvalidField(f"must be text, not {type(value).__name__}", path=path)
     if not value or value.isspace():
         raise InvalidField("must not be empty", path=path)
     if len(value) > limit:

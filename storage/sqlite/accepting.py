@@ -18,9 +18,15 @@ def enqueue(tx: Tx, op: Enqueue) -> Receipt:
     """Carry out `Enqueue`; see there for what it raises."""
     scope = tx.scope(op.scope)
     target = tx.one("target_for_enqueue", (op.recipient, scope))
-    if target is None or target[5] is not None or target[6] == SessionKind.INTERNAL:
+    if target is None or target[6] == SessionKind.INTERNAL:
         raise UnknownTarget("there is no such session here", path="target")
-    mailbox, last_seq, last_event, depth, due, _, _, session = target
+    mailbox, last_seq, last_event, depth, due, deleted_at, _, session = target
+    if deleted_at is not None:
+        # What was accepted before the deletion is still the answer to its repeat.
+        known = _existing(tx, op, scope, mailbox, session)
+        if known is None:
+            raise UnknownTarget("there is no such session here", path="target")
+        return known
     refusal = _limits(tx, op, mailbox, depth)
     if refusal is not None:
         return _existing(tx, op, scope, mailbox, session) or _refuse(refusal)

@@ -17,6 +17,7 @@ from .changing import fail_waiting
 from .notices import wake_parent
 from .tx import Tx
 
+PAGES = 10
 _KEPT = {*TERMINAL, "message.created"}
 
 
@@ -115,7 +116,18 @@ def clear_stuck(tx: Tx, op: ClearStuck) -> None:
 
 
 def prune_events(tx: Tx, op: PruneEvents) -> int:
-    """Carry out `PruneEvents`: walk on from where the last pruning stopped, so that kept rows are not read again."""
+    """Carry out `PruneEvents`: walk on from where the last pruning stopped, so that kept rows are not read again.
+
+    A page of rows that are all kept says nothing about those behind it: up to ten are looked through for some to delete.
+    """
+    for _ in range(PAGES):
+        seen, gone = _prune_page(tx, op)
+        if gone or seen < op.limit:
+            return gone
+    return 0
+
+
+def _prune_page(tx: Tx, op: PruneEvents) -> tuple[int, int]:
     cursor = tx.one("meta_get", ("prune_cursor",))
     rows = tx.all("events_to_prune", (cursor[0] if cursor else 0, tx.now - op.keep_seconds, op.limit))
     floors: dict[int, int] = {}
@@ -130,7 +142,7 @@ def prune_events(tx: Tx, op: PruneEvents) -> int:
         # Not the last row seen: if that one went, the database gives its place to a new event, which would never be looked at.
         last = tx.one("event_last", (rows[-1][0],)) or (0,)
         tx.run("meta_put", ("prune_cursor", last[0]))
-    return len(gone)
+    return len(rows), len(gone)
 
 
 def _row(tx: Tx, session: str, scope: int) -> Row:

@@ -129,7 +129,8 @@ def _claimed(
 
 def _carried(tx: Tx, mailbox: int, head: int) -> tuple[TurnMessage, ...]:
     rows = tx.all("carried_for_claim", (mailbox, head))
-    return tuple(message_of(row[:13], row[13], absorbed=row[14] is not None) for row in rows)
+    found = (message_of(row[:13], row[13], absorbed=row[14] is not None) for row in rows)
+    return tuple(sorted(found, key=lambda message: message.row))
 
 
 def message_of(row: Row, content: str, *, absorbed: bool = False) -> TurnMessage:

@@ -60,7 +60,7 @@ SELECT h.id, h.uid, h.message_id, h.kind, h.sender, h.sender_kind, h.sender_labe
 FROM message AS h JOIN entry AS t ON t.mailbox = h.mailbox AND t.seq = h.seq
 WHERE h.mailbox = ?1 AND h.status IN ('pending', 'processing') AND h.id <> ?2
     AND ((h.wakes = 0 AND h.id < ?2) OR h.absorbed_by = ?2)
-ORDER BY h.id
+ORDER BY h.absorbed_by IS NULL, h.id LIMIT 200
 
 -- name: row_take
 -- Move a row into the turn, beside its head.

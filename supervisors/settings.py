@@ -83,7 +83,7 @@ class Settings:
             raise InvalidField(f"needs {missing} as well", path=given)
         if (self.model_url is None) != (self.model is None):
             missing, given = ("model_url", "model") if self.model_url is None else ("model", "model_url")
-            raise InvalidField(f"needs {missing} as well", path=given)
+            raise InvalidField(f"needs {missing} (CALLBOARD_{missing.upper()}) as well", path=given)
         if self.team is not None and not is_team_name(self.team):
             raise InvalidField(f"must be MODULE:NAME, not {self.team!r}", path="team")
         if self.log_level not in LOG_LEVELS:

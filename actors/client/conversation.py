@@ -24,6 +24,8 @@ class ShowKind(StrEnum):
     """More of the streamed answer."""
     DROPPED = "dropped"
     """The text shown so far does not count: the turn starts again."""
+    RETRY = "retry"
+    """The attempt has failed and another one follows: `text` says why. Text shown so far (`streaming`) does not count."""
     ANSWER = "answer"
     """The turn has ended; `text` is what of its answer was not streamed, and `whole` the answer."""
     FAILED = "failed"
@@ -69,6 +71,9 @@ class Conversation:
                 return Show(ShowKind.TEXT, data["text"], data["message_id"], streaming=True)
             case "attempt.relinquished":
                 shown, self._text, self._attempt = self._text, "", None
+                if data.get("cause") == "retried":
+                    why = f"attempt {data['attempt']} failed: {data.get('detail', '')}"
+                    return Show(ShowKind.RETRY, why, data["message_id"], streaming=bool(shown))
                 if shown:
                     return Show(ShowKind.DROPPED, message_id=data["message_id"])
             case "turn.completed" | "turn.stopped" | "turn.failed":

@@ -43,6 +43,11 @@ class Screen:
             case ShowKind.DROPPED:
                 self._break()
                 line(AGAIN)
+            case ShowKind.RETRY:
+                self._break()
+                note(f"({show.text}; trying again)")
+                if show.streaming:
+                    line(AGAIN)
             case ShowKind.ANSWER:
                 self._answer(show)
             case ShowKind.FAILED:

@@ -50,6 +50,18 @@ def test_a_streamed_answer_is_not_shown_again(reader: Reader) -> None:
     assert (end.whole, end.streaming, end.seq) == ("1 2", True, 2)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_attempt_that_failed_is_told_while_it_waits_for_the_next_one(reader: Reader, streamed: bool) -> None:
+    reader.start()
+    if streamed:
+        reader.see("turn.token", text="half")
+    show = reader.see("attempt.relinquished", cause="retried", detail="RuntimeError: no", retry_at=5.0)
+    assert show == Show(ShowKind.RETRY, "attempt 1 failed: RuntimeError: no", "m-1", streaming=streamed)
+    reader.start(attempt=2)
+    reader.see("turn.completed", attempt=2, outcome="answered", seq=2, content="whole")
+    assert reader.text[-1] == ("answer", "whole")
+
+
 def test_what_was_not_streamed_of_an_answer_is_shown_at_its_end(reader: Reader) -> None:
     reader.start()
     reader.see("turn.token", text="1 ")
@@ -89,7 +101,7 @@ def test_text_that_was_dropped_is_shown_again_if_it_becomes_the_answer(reader: R
 
 def test_an_attempt_without_text_is_given_up_in_silence(reader: Reader) -> None:
     reader.start()
-    reader.see("attempt.relinquished", cause="retried")
+    reader.see("attempt.relinquished", cause="handed_back")
     reader.start(attempt=2)
     assert reader.shown == []
 

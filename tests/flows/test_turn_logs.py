@@ -75,7 +75,7 @@ def test_what_a_library_attaches_to_its_lines_is_left_out(capsys: pytest.Capture
     handlers, level = root.handlers[:], root.level
     try:
         set_up_logs("info", json=True)
-        logging.getLogger("some.library").info("a request", extra={"headers": "Bearer abc", "session": "ses_1"})
+        logging.getLogger("some.module").info("a request", extra={"headers": "Bearer abc", "session": "ses_1"})
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)

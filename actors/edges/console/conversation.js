@@ -29,6 +29,7 @@ export class Conversation {
   #window = 0;
   #probing = true;
   #replayTo = 0;
+  #answers = new Set();
   #settling = false;
   #settleAgain = false;
 
@@ -154,7 +155,8 @@ export class Conversation {
         this.#end(kind, data, live);
         return;
     }
-    if (data.turn_id === undefined) return;
+    // What an answered turn had said on its way may still be replayed behind its answer: it is not shown again.
+    if (data.turn_id === undefined || this.#answers.has(data.message_id)) return;
     this.#advance(kind, data);
     this.#onChange("turn");
   }
@@ -245,6 +247,11 @@ export class Conversation {
     const whole = { ...known, ...entry, at: known?.at ?? entry.at };
     if (known && JSON.stringify(known) === JSON.stringify(whole)) return;
     this.entries.set(entry.seq, whole);
+    if (whole.role !== "assistant" || !whole.in_reply_to) return;
+    this.#answers.add(whole.in_reply_to);
+    for (const turn of this.turns.values()) {
+      if (turn.message === whole.in_reply_to) this.turns.delete(turn.id);
+    }
   }
 }
 

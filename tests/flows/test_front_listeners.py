@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import socket
 from pathlib import Path
 
 import pytest
@@ -25,19 +24,7 @@ from callboard.tests.flows.front_kit import serving
 from callboard.tests.flows.raw_client import get
 
 
-def have_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
-
-
-needs_ipv6 = pytest.mark.skipif(not have_ipv6(), reason="this machine has no IPv6")
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", pytest.param("::1", marks=needs_ipv6)])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "::1"])
 async def test_port_0_is_chosen_and_reported(host: str) -> None:
     listeners = await open_listeners(host, 0)
     ports = {endpoint(listener, tls=False).port for listener in listeners}
@@ -46,14 +33,12 @@ async def test_port_0_is_chosen_and_reported(host: str) -> None:
     assert ports.pop() > 0
 
 
-@needs_ipv6
 async def test_ipv6_is_served() -> None:
     async with serving(host="::1") as front:
         assert front.url == f"http://[::1]:{front.endpoint.port}"
         assert (await front.ask(get())).status == 200
 
 
-@needs_ipv6
 async def test_all_addresses_of_a_name_share_the_port_that_the_system_chose(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[tuple[str, int]] = []
     original = trio.open_tcp_listeners

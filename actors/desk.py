@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Final
 
 import attrs
@@ -16,17 +16,18 @@ import trio
 
 from ..storage.model.addresses import PEER, Scope, Sender, check_path, session_address
 from ..storage.model.approvals import Approval
-from ..storage.model.errors import Conflict, InvalidField, UnknownAgent, UnknownTarget, WouldDeadlock
+from ..storage.model.errors import Conflict, InvalidField, NotFound, UnknownAgent, UnknownTarget, WouldDeadlock
 from ..storage.model.events import TERMINAL
 from ..storage.model.ids import message_of_turn
 from ..storage.model.limits import PAGE_LIMIT
-from ..storage.model.messages import Kind, MessageView, Receipt
+from ..storage.model.messages import Kind, MessageView, Receipt, check_text
 from ..storage.model.sessions import Entry, Session, SessionKind
 from ..storage.model.states import OPEN
 from ..storage.ops import AnswerApproval, Cancel, DeleteSession, RequestStop, Requeue, UpdateSession
 from ..storage.ops.inbox import enqueue
 from ..storage.ops.sessions import Opened, check_title, open_session
 from ..storage.ops.upkeep import Pruned, PruneMessages, Stopping
+from ..storage.reads import page_limit
 from ..storage.store import Store
 from .ports import Meter, Spawn, Tuning, Unwatched
 from .tail import Feed, Tails
@@ -36,8 +37,8 @@ PRUNE_SECONDS: Final = 5.0
 
 CURSOR_MOST: Final = 2**62
 """Beyond any event: a larger cursor is served as this one, with a resync."""
-in_turn: ContextVar[str | None] = ContextVar("callboard_turn", default=None)
-"""The session whose turn runs here: waiting for another session inside a turn would be a deadlock in waiting (SES-11)."""
+ID_CHARS: Final = 512
+"""More than any id or address of ours has."""
 
 
 @attrs.define
@@ -66,9 +67,12 @@ class Desk:
     ) -> Opened:
         """Open a session, or get the one at `path`. Raises `UnknownAgent`, `PathTaken`, `InvalidField`.
 
-        With an `id` of the caller's making the call can be repeated: a session of that id is returned as it is.
+        With an `id` of the caller's making the call can be repeated: a session of that id is returned as it is. Raises `UnknownTarget`
+        if that was deleted, `Conflict` if the id has opened another one.
         """
         self.check_agent(agent)
+        if id is not None:
+            check_text(id, "id", ID_CHARS)
         op = open_session(scope, agent, path=path, title=title, must_create=must_create, kind=SessionKind.INTERACTIVE)
         return await self.store.apply(op if id is None else attrs.evolve(op, id=id))
 
@@ -85,7 +89,7 @@ class Desk:
             raise UnknownTarget("no peer of that id is paired", path="agent_id")
         if address.startswith("/"):
             return await self.store.reads.session_at(scope, check_path(address))
-        return await self.store.reads.session(scope, address.removeprefix("session:"))
+        return await self.store.reads.session(scope, _session(address.removeprefix("session:")))
 
     async def send(
         self,
@@ -103,7 +107,7 @@ class Desk:
         """
         op = enqueue(
             scope,
-            session_address(session),
+            session_address(_session(session)),
             sender,
             content,
             kind=kind,
@@ -114,12 +118,13 @@ class Desk:
 
     async def receipt(self, scope: Scope, message: str, *, principal: str | None = None) -> MessageView:
         """Which stage a message is in, by either id. Raises `NotFound`, `AmbiguousId`."""
-        return await self.store.reads.message(scope, message, principal=principal)
+        return await self.store.reads.message(scope, _message(message), principal=principal)
 
     async def transcript(self, scope: Scope, session: str, *, after: int = 0, limit: int = PAGE_LIMIT) -> list[Entry]:
-        """Entries above `after`, oldest first. Raises `UnknownTarget`."""
-        await self.store.reads.session(scope, session)
-        return await self.store.reads.transcript(scope, session, after=after, limit=limit)
+        """Entries above `after`, oldest first. Raises `UnknownTarget`, `InvalidField` for a bad limit."""
+        await self.store.reads.session(scope, _session(session))
+        most = page_limit(limit)
+        return await self.store.reads.transcript(scope, session, after=min(max(after, 0), CURSOR_MOST), limit=most)
 
     async def stop(
         self,
@@ -132,25 +137,29 @@ class Desk:
     ) -> Stopping:
         """Store a stop for the running turn; a repeat under `key` stops no later one. Raises `UnknownTarget`, `Inactive`."""
         seconds = self.tuning.stop_grace_seconds if grace is None else grace
-        return await self.store.apply(RequestStop(scope, session_address(session), seconds, drop_queued, key))
+        if key is not None:
+            check_text(key, "key", ID_CHARS)
+        return await self.store.apply(RequestStop(scope, session_address(_session(session)), seconds, drop_queued, key))
 
     async def rename(self, scope: Scope, session: str, title: str) -> Session:
         """Set a session's title. Raises `UnknownTarget`, `InvalidField`."""
-        return await self.store.apply(UpdateSession(scope, session, check_title(title)))
+        return await self.store.apply(UpdateSession(scope, _session(session), check_title(title)))
 
     async def delete(self, scope: Scope, session: str, by: Sender) -> None:
         """Delete a session; what waits in it fails with `target_deleted`. Raises `UnknownTarget`, `Conflict` for the root."""
-        await self.store.apply(DeleteSession(scope, session, by))
+        await self.store.apply(DeleteSession(scope, _session(session), by))
 
     async def requeue(
         self, scope: Scope, message: str, *, principal: str | None = None, new_id: str | None = None
     ) -> Receipt:
-        """Accept a final message again as a new row. Raises `NotFound`, `AmbiguousId`, `IllegalMove`, `UnknownTarget`.
+        """Accept a final message again as a new row. Raises `NotFound`, `AmbiguousId`, `IllegalMove`, `UnknownTarget`, `MailboxFull`.
 
         With a `new_id` of the caller's making the call can be repeated: a row of that id is returned as it is.
         """
-        view = await self.store.reads.message(scope, message, principal=principal)
-        op = Requeue(scope, view.id)
+        if new_id is not None:
+            check_text(new_id, "id", ID_CHARS)
+        view = await self.store.reads.message(scope, _message(message), principal=principal)
+        op = Requeue(scope, view.id, depth_limit=self.tuning.mailbox_depth)
         receipt = await self.store.apply(op if new_id is None else attrs.evolve(op, new_id=new_id))
         if not receipt.created and (await self.store.reads.message(scope, receipt.id)).requeued_from != view.id:
             raise Conflict("another message was requeued under this key", path="id")
@@ -158,12 +167,14 @@ class Desk:
 
     async def cancel(self, scope: Scope, message: str, *, principal: str | None = None) -> MessageView:
         """Fail a pending message. Raises `NotFound`, `AmbiguousId`, `IllegalMove`."""
-        view = await self.store.reads.message(scope, message, principal=principal)
+        view = await self.store.reads.message(scope, _message(message), principal=principal)
         await self.store.apply(Cancel(scope, view.id))
         return await self.store.reads.message(scope, view.id)
 
     async def answer(self, scope: Scope, approval: str, *, approve: bool, by: str) -> Approval:
         """Allow or deny a call that waits for it. Raises `NotFound`; `Conflict` if it was answered otherwise, or too late."""
+        if not _storable(approval):
+            raise NotFound("there is no such approval here", path="id")
         return await self.store.apply(AnswerApproval(scope, approval, approve, by))
 
     async def prune(self, scope: Scope, keep_seconds: float, *, seconds: float = PRUNE_SECONDS) -> Pruned:
@@ -183,25 +194,25 @@ class Desk:
         return total
 
     def follow(self, scope: Scope, session: str, *, after: int = 0) -> AbstractAsyncContextManager[Feed]:
-        """Events above `after`, from rows and then live. Iterate the feed; `UnknownTarget` comes from its first step.
+        """Events above `after`, from rows and then live. Iterate the feed; `UnknownTarget` comes at its first step, if not before.
 
         Raises `InvalidField` for a negative cursor, `WouldDeadlock` inside a turn of another session.
         """
         if after < 0:
             raise InvalidField("must not be negative", path="after")
-        refuse_in_turn(session)
+        refuse_in_turn(_session(session))
         return self.tails.follow(scope, session, min(after, CURSOR_MOST))
 
     @asynccontextmanager
     async def follow_turn(self, scope: Scope, turn: str, *, after: int = 0) -> AsyncIterator[tuple[Feed, str]]:
         """The feed of the session that runs `turn`, and that session. Raises `NotFound`."""
-        view = await self.store.reads.message(scope, message_of_turn(turn))
+        view = await self.store.reads.message(scope, message_of_turn(_message(turn)))
         async with self.follow(scope, view.session, after=after) as feed:
             yield feed, view.session
 
     async def wait(self, scope: Scope, message: str, *, principal: str | None = None) -> MessageView:
         """Wait until a message is final. Raises `NotFound`, `AmbiguousId`; `WouldDeadlock` inside a turn."""
-        view = await self.store.reads.message(scope, message, principal=principal)
+        view = await self.store.reads.message(scope, _message(message), principal=principal)
         refuse_in_turn(view.session)
         if view.status not in OPEN:
             return view  # also if its session is gone by now
@@ -216,8 +227,58 @@ class Desk:
         return view
 
 
+@attrs.define(eq=False)
+class _Running:
+    """A turn of `session`, until it is `over`."""
+
+    session: str
+    over: bool = False
+
+
+class _InTurn:
+    """Marks the task that runs a turn's agent, and whatever that starts. For the delivery."""
+
+    def __init__(self) -> None:
+        self._here: ContextVar[_Running | None] = ContextVar("callboard_turn", default=None)
+
+    def set(self, session: str) -> Token[_Running | None]:
+        """A turn of `session` begins in this task; give `reset` what this returns."""
+        return self._here.set(_Running(session))
+
+    def reset(self, token: Token[_Running | None]) -> None:
+        """The turn has ended, also for a task that it started in a nursery of the program's: that has its context for ever."""
+        running = self._here.get()
+        if running is not None:
+            running.over = True
+        self._here.reset(token)
+
+    def get(self) -> str | None:
+        """The session whose turn runs here."""
+        running = self._here.get()
+        return None if running is None or running.over else running.session
+
+
+in_turn: Final = _InTurn()
+
+
 def refuse_in_turn(session: str) -> None:
-    """Raise `WouldDeadlock` if a turn runs in this task: what it waits for may be waiting for it."""
-    running = in_turn.get()
-    if running is not None:
+    """Raise `WouldDeadlock` if a turn runs in this task: what it waits for may be waiting for it (SES-11)."""
+    if in_turn.get() is not None:
         raise WouldDeadlock(f"a turn must not wait for the session {session}; its answer comes as a message")
+
+
+def _storable(id: str) -> bool:
+    """Whether a row could have this id: no database takes half a surrogate pair or NUL, so asking it would be an error of its own."""
+    return "\0" not in id and (id.isascii() or id.encode("utf-8", "replace").decode() == id)
+
+
+def _session(id: str) -> str:
+    if not _storable(id):
+        raise UnknownTarget("there is no such session here", path="session")
+    return id
+
+
+def _message(id: str) -> str:
+    if not _storable(id):
+        raise NotFound("there is no such message here", path="id")
+    return id

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import attrs
+import trio
 
 from ..storage.model import limits
 from ..storage.model.approvals import APPROVAL_SECONDS
@@ -18,8 +19,13 @@ from ..storage.model.approvals import APPROVAL_SECONDS
 class Spawn(Protocol):
     """Starts a temporary child: never restarted, never counted; its failure harms nobody else (RT-3)."""
 
-    def start(self, name: str, fn: Callable[..., Awaitable[object]], /, *args: Any) -> None:
-        """Start `fn(*args)` now. Raises if a child of that name lives or there are too many."""
+    def start(
+        self, name: str, fn: Callable[..., Awaitable[object]], /, *args: Any, scope: trio.CancelScope | None = None
+    ) -> None:
+        """Start `fn(*args)` now. It is stopped by cancelling `scope`, if it brings one, which it enters itself.
+
+        Raises if a child of that name lives or there are too many.
+        """
         ...
 
 

@@ -2,17 +2,19 @@
 
 Rows first: a tail reads what is committed, once, and hands each batch to its sinks; nothing exists only in a tail. A subscriber catches
 up from its own cursor by reading pages, joins the tail when it has reached it, and goes back to reading pages when it falls behind.
+A tail sleeps until it is woken: by a hint, or, as hints may be lost, by the one look that is taken for all tails together (RT-1).
 
-Invariant: a subscriber sees every event above its cursor once, in order, or one `Resync` in place of what is gone (EVT-3).
+Invariants: a subscriber sees every event above its cursor once, in order, or one `Resync` in place of what is gone (EVT-3). While there
+is a tail there is a look.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from itertools import count
-from typing import Protocol
+from itertools import count, islice
+from typing import Any, Protocol
 
 import attrs
 import trio
@@ -27,6 +29,10 @@ from .ports import Spawn
 
 WINDOW = 1_024
 """Events that a follower may be behind before it reads rows again."""
+LOOK_SECONDS = 1.0
+"""Between two looks: the longest that a lost hint delays an event."""
+LOOK_TAILS = 1_000
+"""How many tails one statement looks for: it holds a reading connection for about two milliseconds."""
 
 
 @attrs.frozen
@@ -71,7 +77,7 @@ class Tail:
             self._hint.set()
 
     async def run(self) -> None:
-        """Read and push until the last sink has left. Hints may be lost, so it also looks once a second."""
+        """Read and push until the last sink has left."""
         with self._store.changes.watch(session_address(self._session), self.wake):
             while self.sinks:
                 try:
@@ -80,8 +86,7 @@ class Tail:
                     # Whoever follows reads rows itself and meets the same error, or goes on where the store is back.
                     self.drop_all()
                     return
-                with trio.move_on_after(1.0):
-                    await self._hint.wait()
+                await self._hint.wait()
                 self._hint = trio.Event()
 
     async def _read(self) -> None:
@@ -112,6 +117,7 @@ class Tails:
         self._spawn = spawn
         self._tails: dict[tuple[Scope, str], Tail] = {}
         self._numbers = count(1)
+        self._looking = False
 
     @property
     def followed(self) -> int:
@@ -130,14 +136,14 @@ class Tails:
         """
         key = (scope, session)
         tail = self._tails.get(key)
+        if not self._looking:
+            self._start("look", self._look)
+            self._looking = True
         if tail is None:
             tail = Tail(self._store, scope, session)
             tail.position = cursor
             tail.sinks.add(sink)
-            try:
-                self._spawn.start(f"tail:{session}#{next(self._numbers)}", self._run, key, tail)
-            except Exception as error:
-                raise Unavailable("as many sessions are followed here as may be") from error
+            self._start(f"tail:{session}", self._run, key, tail)
             # Once it is sure to run: others would wait for ever on one that does not. It begins at a later checkpoint.
             self._tails[key] = tail
             return True
@@ -152,6 +158,34 @@ class Tails:
         if tail is not None:
             tail.sinks.discard(sink)
             tail.wake(Aspect.EVENTS)
+
+    def _start(self, name: str, fn: Callable[..., Awaitable[None]], *args: Any) -> None:
+        try:
+            self._spawn.start(f"{name}#{next(self._numbers)}", fn, *args)
+        except Exception as error:
+            raise Unavailable("as many sessions are followed here as may be") from error
+
+    async def _look(self) -> None:
+        """Wake the tails whose session has moved on without their knowing, until no session is followed."""
+        try:
+            while self._tails:
+                await trio.sleep(LOOK_SECONDS)
+                tails = iter(tuple((session, tail) for (_, session), tail in self._tails.items()))
+                while portion := dict(islice(tails, LOOK_TAILS)):
+                    for session in await self._moved(portion):
+                        portion[session].wake(Aspect.EVENTS)
+        finally:
+            self._looking = False
+            # Ended from outside while sessions are followed: who reads rows joins again, and with that starts another look.
+            for tail in tuple(self._tails.values()):
+                tail.drop_all()
+                tail.wake(Aspect.EVENTS)
+
+    async def _moved(self, tails: Mapping[str, Tail]) -> Iterable[str]:
+        try:
+            return await self._store.reads.moved({session: tail.position for session, tail in tails.items()})
+        except CallboardError:
+            return tails  # each reads for itself, and meets the same error or not
 
     async def _run(self, key: tuple[Scope, str], tail: Tail) -> None:
         try:

@@ -19,7 +19,7 @@ import trio
 
 from .changes import Changes
 from .model.errors import Busy, CallboardError, OutcomeUnknown, StoreDown
-from .model.limits import BATCH_BYTES, BATCH_OPS, LANE_BYTES, LANE_OPS
+from .model.limits import BATCH_BYTES, BATCH_OPS, COMMIT_SECONDS, LANE_BYTES, LANE_OPS
 from .ops.base import Lane, Op
 
 R = TypeVar("R")
@@ -64,11 +64,60 @@ class _Slot:
         self.left = False
         self.outcome: Any = None
 
+    def leave(self, _: object) -> trio.lowlevel.Abort:
+        """Whoever waits is cancelled, or has waited long enough: an op that has not begun is removed."""
+        self.task = None
+        self.left = True
+        return trio.lowlevel.Abort.SUCCEEDED
+
     def settle(self, outcome: Any) -> None:
         self.outcome = outcome
         if self.task is not None:
             task, self.task = self.task, None
             trio.lowlevel.reschedule(task)
+
+    def result(self) -> Any:
+        if isinstance(self.outcome, Failure):
+            raise self.outcome.error
+        return self.outcome
+
+
+def _stay(_: object) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.FAILED
+
+
+class _Limits:
+    """The time limit of shielded waits: one clock for all, as a cancel scope for each costs a tenth of what it guards.
+
+    All wait equally long, so the oldest is always the next one to give up.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[float, _Slot]] = deque()
+        self._some = trio.Event()
+
+    def add(self, slot: _Slot) -> None:
+        while self._waiting and self._waiting[0][1].task is None:
+            self._waiting.popleft()
+        self._waiting.append((trio.current_time() + COMMIT_SECONDS, slot))
+        self._some.set()
+
+    async def run(self) -> None:
+        """Let those go whose time is over, until cancelled."""
+        while True:
+            await self._some.wait()
+            while self._waiting:
+                deadline, slot = self._waiting[0]
+                if slot.task is not None and deadline > trio.current_time():
+                    await trio.sleep_until(deadline)
+                    continue
+                self._waiting.popleft()
+                if slot.task is not None:
+                    task = slot.task
+                    slot.leave(None)
+                    slot.outcome = Failure(OutcomeUnknown(f"no answer from the store within {COMMIT_SECONDS:g} s"))
+                    trio.lowlevel.reschedule(task)
+            self._some = trio.Event()
 
 
 class GroupCommit:
@@ -79,6 +128,7 @@ class GroupCommit:
         self._changes = changes
         self._lanes: tuple[deque[_Slot], ...] = (deque(), deque(), deque())
         self._weight = 0
+        self._limits = _Limits()
         self._wake = trio.Event()
         self._down: BaseException | None = StoreDown("the store is not running")
         self.failing: str | None = None
@@ -97,21 +147,25 @@ class GroupCommit:
 
         Raises `Busy` if the enqueue lane is full, `StoreDown` if the store does not run.
         """
-        if self._down is not None:
-            raise StoreDown(str(self._down)) from self._down
+        self._check()
         await trio.lowlevel.checkpoint_if_cancelled()
         slot = _Slot(op, trio.lowlevel.current_task())
         self._put(slot)
+        await trio.lowlevel.wait_task_rescheduled(slot.leave)
+        return cast("R", slot.result())
 
-        def abort(_: Any) -> trio.lowlevel.Abort:
-            slot.task = None
-            slot.left = True
-            return trio.lowlevel.Abort.SUCCEEDED
+    async def settle(self, op: Op[R]) -> R:
+        """The same for a caller that must learn the outcome also while it is cancelled; `OutcomeUnknown` after `COMMIT_SECONDS`."""
+        self._check()
+        slot = _Slot(op, trio.lowlevel.current_task())
+        self._put(slot)
+        self._limits.add(slot)
+        await trio.lowlevel.wait_task_rescheduled(_stay)
+        return cast("R", slot.result())
 
-        await trio.lowlevel.wait_task_rescheduled(abort)
-        if isinstance(slot.outcome, Failure):
-            raise slot.outcome.error
-        return cast("R", slot.outcome)
+    def _check(self) -> None:
+        if self._down is not None:
+            raise StoreDown(str(self._down)) from self._down
 
     def _put(self, slot: _Slot) -> None:
         lane = self._lanes[slot.op.lane]
@@ -124,24 +178,29 @@ class GroupCommit:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Commit batches until cancelled, then commit what has queued and fail what comes later."""
-        self._down = None
-        task_status.started()
-        try:
-            while True:
-                await self._wake.wait()
-                self._wake = trio.Event()
-                while batch := self._take():
-                    await self._flush(batch)
-        finally:
-            self._down = StoreDown("the store has stopped")
-            end = trio.current_time() + LAST_SECONDS
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._limits.run)
+            self._down = None
+            task_status.started()
             try:
-                while (left := end - trio.current_time()) > 0 and (batch := self._take()):
-                    await self._flush(batch, left)
+                while True:
+                    await self._wake.wait()
+                    self._wake = trio.Event()
+                    while batch := self._take():
+                        await self._flush(batch)
             finally:
-                for lane in self._lanes:
-                    while lane:
-                        lane.popleft().settle(Failure(self._down))
+                await self._end()
+
+    async def _end(self) -> None:
+        self._down = StoreDown("the store has stopped")
+        end = trio.current_time() + LAST_SECONDS
+        try:
+            while (left := end - trio.current_time()) > 0 and (batch := self._take()):
+                await self._flush(batch, left)
+        finally:
+            for lane in self._lanes:
+                while lane:
+                    lane.popleft().settle(Failure(self._down))
 
     def _take(self) -> list[_Slot]:
         batch: list[_Slot] = []

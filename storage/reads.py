@@ -6,6 +6,7 @@ Invariant: a read on behalf of anybody takes a `Scope`, and its statement names 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -18,12 +19,13 @@ from .model.errors import AmbiguousId, InvalidField, NotFound, UnknownTarget
 from .model.events import EventPage
 from .model.limits import PAGE_LIMIT
 from .model.messages import MessageView
-from .model.sessions import Entry, Page, Session
+from .model.sessions import ACTIVE, IDLE, Entry, Page, Session
 from .model.turns import Step, StepKind, StopRequest
 from .rows import Row, entry_from, event_from, message_from, session_from
 
 _SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?\Z")
 """Store time as `repr` writes it; `float` alone would also take nan."""
+_ROW = re.compile(r"[0-9]{1,18}\Z")
 
 
 class Queries(Protocol):
@@ -45,7 +47,7 @@ class AttemptView:
 
 
 class Reads:
-    """Everything that may be asked. All but the last two take a scope; what it does not own answers as unknown."""
+    """Everything that may be asked. Where a scope is taken, what it does not own answers as unknown."""
 
     def __init__(self, driver: Queries) -> None:
         self._driver = driver
@@ -74,21 +76,25 @@ class Reads:
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Session]:
-        """Sessions, or only the `active` or `idle` ones, newest change first. Raises `InvalidField` for a bad limit or cursor."""
-        updated, last = _session_cursor(cursor)
-        rows = await self._rows(
-            "sessions_list",
-            scope,
-            path=path,
-            active=int(active),
-            idle=int(idle),
-            updated=updated,
-            id=last,
-            limit=page_limit(limit) + 1,
-        )
-        page = [session_from(row) for row in rows[:limit]]
-        following = f"{page[-1].updated!r}~{page[-1].id}" if len(rows) > limit else None
-        return Page(tuple(page), following)
+        """Sessions, or only the `active` or `idle` ones, newest change first. Raises `InvalidField` for a bad limit or cursor.
+
+        Those at a `path` are at most one.
+        """
+        updated, row = _session_cursor(cursor)
+        most = page_limit(limit) + 1
+        if path is not None:
+            # Found by its own index: a walk along the changes would look at all of them for one.
+            found = [session_from(row) for row in await self._rows("session_by_path", scope, path=path)]
+            wrong = {status for status, unwanted in ((IDLE, active), (ACTIVE, idle)) if unwanted}
+            return Page(
+                tuple(session for session in found if session.status not in wrong and session.updated < updated), None
+            )
+        if active:
+            rows = [] if idle else await self._rows("sessions_active", scope, updated=updated, row=row, limit=most)
+        else:
+            rows = await self._rows("sessions_list", scope, idle=int(idle), updated=updated, row=row, limit=most)
+        page = tuple(session_from(row) for row in rows[:limit])
+        return Page(page, f"{page[-1].updated!r}~{rows[limit - 1][14]}" if len(rows) > limit else None)
 
     async def transcript(self, scope: Scope, session: str, *, after: int = 0, limit: int = PAGE_LIMIT) -> list[Entry]:
         """Entries above `after`, oldest first."""
@@ -156,6 +162,11 @@ class Reads:
         floor, newest, closed = counters[0]
         events = tuple(event_from(session, row) for row in rows[:limit])
         return EventPage(events, floor, newest, more=len(rows) > limit, closed=bool(closed))
+
+    async def moved(self, positions: Mapping[str, int]) -> list[str]:
+        """Of sessions and the newest event known of each, by id: those that have newer ones, or were deleted. Over all scopes."""
+        (rows,) = await self._driver.read(("sessions_moved", {"positions": json.dumps(dict(positions))}))
+        return [row[0] for row in rows]
 
     async def turn_goes_on(self, scope: Scope, session: str, turn: str, *, after: int) -> bool:
         """Whether any event of a turn is above `after`."""
@@ -240,15 +251,15 @@ def row_cursor(cursor: str | None) -> int | None:
     """The row that a cursor stands for. Raises `InvalidField`."""
     if cursor is None:
         return None
-    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+    if not _ROW.match(cursor):
         raise InvalidField("is not a cursor of this listing", path="cursor")
     return int(cursor)
 
 
-def _session_cursor(cursor: str | None) -> tuple[float | None, str | None]:
+def _session_cursor(cursor: str | None) -> tuple[float, int]:
     if cursor is None:
-        return None, None
-    updated, found, last = cursor.partition("~")
-    if found and _SECONDS.match(updated):
-        return float(updated), last
+        return math.inf, 0
+    updated, _, row = cursor.partition("~")
+    if _SECONDS.match(updated) and _ROW.match(row):
+        return float(updated), int(row)
     raise InvalidField("is not a cursor of this listing", path="cursor")

@@ -6,7 +6,7 @@ child that the runtime starts first; before it runs and after it ends, every op 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -16,8 +16,7 @@ import trio
 from .access import Access
 from .changes import Changes
 from .commit import Batches, GroupCommit
-from .model.errors import InvalidField, OutcomeUnknown
-from .model.limits import COMMIT_SECONDS
+from .model.errors import CallboardError, InvalidField
 from .ops.base import Op
 from .reads import Reads
 from .rows import Row
@@ -48,8 +47,8 @@ class Store:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.changes = Changes()
-        self.reads = Reads(driver)
-        self.access = Access(driver)
+        self.reads = Reads(self)
+        self.access = Access(self)
         self._commit = GroupCommit(driver, self.changes)
         self.observer: Observer | None = None
         """Told of each op of this process that has committed, its result, and how many seconds that took. Must not block or raise."""
@@ -93,18 +92,30 @@ class Store:
 
     async def apply(self, op: Op[R]) -> R:
         """Commit `op` and return its result, or raise its refusal. See `GroupCommit.apply` for cancellation."""
-        if self.observer is None:
-            return await self._commit.apply(op)
+        return await self._told(op, self._commit.apply(op))
+
+    async def settle(self, op: Op[R]) -> R:
+        """Commit `op` even if the caller is being cancelled; `OutcomeUnknown` after `COMMIT_SECONDS`."""
+        return await self._told(op, self._commit.settle(op))
+
+    async def _told(self, op: Op[R], commit: Coroutine[Any, Any, R]) -> R:
         began = trio.current_time()
-        result = await self._commit.apply(op)
-        self.observer(op, result, trio.current_time() - began)
+        try:
+            result = await commit
+        except CallboardError as error:
+            error.store = self
+            raise
+        if self.observer is not None:
+            self.observer(op, result, trio.current_time() - began)
         return result
 
-    async def settle(self, op: Op[R], seconds: float = COMMIT_SECONDS) -> R:
-        """Commit `op` even if the caller is being cancelled, for at most `seconds`; then `OutcomeUnknown`."""
-        with trio.move_on_after(seconds, shield=True):
-            return await self.apply(op)
-        raise OutcomeUnknown(f"no answer from the store within {seconds:g} s")
+    async def read(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]:
+        """Rows of named statements, all from one snapshot: for `reads` and `access`, which know their columns."""
+        try:
+            return await self._driver.read(*queries)
+        except CallboardError as error:
+            error.store = self
+            raise
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """The flusher. Ends only by cancellation, after it has committed what had queued."""

@@ -32,6 +32,8 @@ LAG_WARN, LAG_FAIL = 5.0, 60.0
 """Seconds that a mailbox waits while a server runs."""
 CLOCK_WARN: Final = 5.0
 QUEUE_WARN: Final = 5_000
+PRUNE: Final = "inbox prune --older-than 30d"
+"""The command that makes room. Whoever prints a report says where it is to be given."""
 CHECKED_MOST: Final = 256 * MIB
 """Of a database that is in use: beyond it, reading all of it would keep a reader busy for long."""
 
@@ -114,7 +116,7 @@ def lag(load: Load, *, serving: bool) -> Check:
     """Whether what is due is taken."""
     detail = f"{load.due} due" + (f", one for {load.lag:.1f} s" if load.due else "")
     if not serving:
-        return Check("lag", State.OK, detail + (", until the next `callboard serve`" if load.due else ""))
+        return Check("lag", State.OK, detail + (", until the next start of a server" if load.due else ""))
     state = State.FAIL if load.lag > LAG_FAIL else State.WARN if load.lag > LAG_WARN else State.OK
     advice = (
         ""
@@ -151,7 +153,7 @@ def disk(file: Path) -> Check:
     """Room beside the file."""
     usage = shutil.disk_usage(file.parent)
     state = State.FAIL if usage.free < DISK_FAIL else State.WARN if usage.free < DISK_WARN else State.OK
-    advice = "" if state is State.OK else "make room, or prune: callboard inbox prune --older-than 30d"
+    advice = "" if state is State.OK else f"make room, or prune: callboard {PRUNE}"
     return Check("disk", state, f"{_bytes(usage.free)} free of {_bytes(usage.total)}", advice)
 
 

@@ -31,7 +31,7 @@ from ..storage.model.messages import MessageView, Receipt
 from ..storage.model.sessions import Entry, Session
 from ..storage.store import Store, open_store
 from .figures import Figures, Meters
-from .telemetry import log_tree_event
+from .telemetry import log_failure, log_tree_event
 from .tree import (
     ChildSpec,
     DynamicSupervisor,
@@ -79,7 +79,11 @@ class Runtime:
         """Set with `failure`, and when the block around the runtime is left, by whatever way."""
         tails = DynamicSupervisor("tails", max_children=FOLLOWERS_MOST, grace_seconds=1.0)
         sessions = DynamicSupervisor(
-            "sessions", max_children=tuning.live_turns, grace_seconds=5.0, observer=log_tree_event
+            "sessions",
+            max_children=tuning.live_turns,
+            grace_seconds=5.0,
+            on_failure=log_failure,
+            observer=log_tree_event,
         )
         pulse = Pulse()
         meter = self.figures if traces is None else Meters((self.figures, traces))

@@ -95,6 +95,11 @@ def _in_order(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMap
     return {**first, **event}
 
 
+def log_failure(child: str, error: Exception) -> None:
+    """The line about a temporary child that failed: nothing is restarted for it, so nobody else tells of it."""
+    log.error("%s failed: %s", child, _said(error), exc_info=error)
+
+
 def log_tree_event(event: TreeEvent) -> None:
     """The line about what happened in a supervision tree, if it is worth one."""
     match event:

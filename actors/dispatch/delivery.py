@@ -19,11 +19,7 @@ import trio
 
 from ...storage.changes import Aspect
 from ...storage.model.addresses import session_address
-from ...storage.model.errors import (
-    StoreFull,
-    StoreReadOnly,
-    Unavailable,
-)
+from ...storage.model.errors import Busy, OutcomeUnknown, StoreDown, StoreFull, StoreReadOnly, Unavailable
 from ...storage.model.ids import turn_id
 from ...storage.model.limits import ERROR_CHARS, MAX_TAKEOVERS
 from ...storage.model.messages import Kind
@@ -37,11 +33,13 @@ from ..session.agents.base import Runs
 from ..session.steps import StepLog
 from ..session.tokens import Pulse, TokenStream
 from ..session.turn import Turn
+from .leftovers import close_left_open
 from .settlement import Ending, clear_stuck, settle_end
 from .verdict import Verdict, backoff, judge
 
 log: Final = logging.getLogger("callboard.delivery")
 _KINDS: Final = frozenset(Kind)
+_TROUBLE: Final = (Busy, OutcomeUnknown, StoreDown, StoreFull, StoreReadOnly)
 
 
 class Undecodable(Exception):
@@ -64,7 +62,6 @@ class Delivery:
     def __init__(self, claimed: Claimed, floor: Floor, trusted_until: float) -> None:
         self.claimed = claimed
         self.address = session_address(claimed.session)
-        self.scope = trio.CancelScope()
         self.wants_control = False
         self.ended = False
         self.stuck = False
@@ -85,7 +82,7 @@ class Delivery:
         self._began = trio.current_time()
         self._facts = _facts(claimed)
         self._watch = floor.desk.meter.turn(self._facts)
-        self._retime()
+        self.scope = trio.CancelScope(deadline=min(self._trusted, self._expires))
 
     # -- what the keeper and the dispatcher tell it --------------------------------------------------------------------
 
@@ -183,14 +180,15 @@ class Delivery:
     def _tell(self, end: str, seq: int | None = None) -> None:
         """The one line about this attempt, and whoever watches it."""
         facts, seconds = self._facts, trio.current_time() - self._began
-        shown = {
-            "session": facts.session,
-            "message_id": facts.message_id,
-            "attempt": facts.attempt,
-            "outcome": str(end),
-            "seconds": round(seconds, 4),
-        }
-        log.info("a turn ended: %s", end, extra=shown)
+        if log.isEnabledFor(logging.INFO):
+            shown = {
+                "session": facts.session,
+                "message_id": facts.message_id,
+                "attempt": facts.attempt,
+                "outcome": str(end),
+                "seconds": round(seconds, 4),
+            }
+            log.info("a turn ended: %s", end, extra=shown)
         self._watch.ended(TurnEnd(str(end), seconds, seq))
 
     async def _deliver(self) -> Ending | None:
@@ -250,6 +248,8 @@ class Delivery:
                 result = await agent.run(self._turn)
         finally:
             in_turn.reset(token)
+            if trio.lowlevel.current_task().child_nurseries:
+                await close_left_open()
         if result is not None and not isinstance(result, str):
             raise TypeError(f"an agent returns text or None, not {type(result).__name__}")
         return result
@@ -275,10 +275,9 @@ class Delivery:
                 return Fail(claimed.lease, Reason.EXPIRED, "its time limit has passed")
             case Verdict.RETRY:
                 for leaf in _leaves(failure):
-                    if isinstance(leaf, Unavailable) and leaf.status == 503:
-                        return HandBack(claimed.lease, leaf.code, delay=leaf.retry_after)
-                    if isinstance(leaf, (StoreFull, StoreReadOnly)):
-                        # The disk's trouble is not the agent's: counted, a full disk would fail every message in a minute.
+                    # Our store's trouble is not the agent's: counted, a full disk would fail every message in a minute. The same
+                    # error from anywhere else is the agent's own.
+                    if isinstance(leaf, _TROUBLE) and leaf.store is self._store:
                         return HandBack(claimed.lease, leaf.code, delay=Unavailable.retry_after)
                 log.warning("attempt %d of %s failed: %s", claimed.lease.attempt, self.address, type(failure).__name__)
                 return Retry(claimed.lease, _say(failure), backoff(claimed.attempts + 1))

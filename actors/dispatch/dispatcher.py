@@ -120,7 +120,7 @@ class Dispatcher:
         if row not in self.live and not self._draining:
             self.live[row] = delivery
             try:
-                self._sessions.start(delivery.address, self._run, delivery)
+                self._sessions.start(delivery.address, self._run, delivery, scope=delivery.scope)
             except Exception as error:
                 self.live.pop(row)
                 log.warning("%s could not be started: %s", delivery.address, error)

@@ -40,14 +40,15 @@ class Keeper:
                 with trio.move_on_after(min(LOOK_SECONDS, self._tuning.renew_seconds)):
                     await self._control.wait()
                 self._control = trio.Event()
-                await self._bring_stops()
+                await self._look_at_hinted()
                 if trio.current_time() >= renew_at:
-                    renewed = await self._renew()
+                    renewed = await self._renew(list(self._live.values()))
                     renew_at = trio.current_time() + (self._tuning.renew_seconds if renewed else LOOK_SECONDS)
                 await self._give_up_stuck()
 
-    async def _renew(self) -> bool:
-        held = [delivery for delivery in self._live.values() if delivery.trusted and not delivery.ended]
+    async def _renew(self, held: list[Delivery]) -> bool:
+        """Renew the leases of `held` and tell each what it must know: that its lease is gone, or that it should stop."""
+        held = [delivery for delivery in held if delivery.trusted and not delivery.ended]
         if not held:
             return True
         before = trio.current_time()
@@ -69,16 +70,14 @@ class Keeper:
             log.warning("leases were not renewed (%s); their turns end by themselves if this lasts", error.code)
         return False
 
-    async def _bring_stops(self) -> None:
-        for delivery in [delivery for delivery in self._live.values() if delivery.wants_control]:
+    async def _look_at_hinted(self) -> None:
+        """A stop, or the end of the session: a renewal tells both, whichever it was."""
+        hinted = [delivery for delivery in self._live.values() if delivery.wants_control]
+        for delivery in hinted:
             delivery.wants_control = False
-            try:
-                request = await self._store.reads.stop_of(delivery.claimed.scope, delivery.claimed.session)
-            except CallboardError:
+        if not await self._renew(hinted):
+            for delivery in hinted:
                 delivery.wants_control = True
-                return
-            if request is not None and not delivery.ended:
-                delivery.stop(request)
 
     async def _give_up_stuck(self) -> None:
         for delivery in list(self._live.values()):

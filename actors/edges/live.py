@@ -1,7 +1,7 @@
 """The websocket `/v1/live`: many sessions over one connection, each followed by cursor.
 
 Lives here: the handshake, a client's commands in the order they came, the end of a connection. Not here: pushing events
-(subscriptions), frames on the wire (frames), the front's own limits.
+(subscriptions), sends that follow each other (sends), frames on the wire (frames), the front's own limits.
 
 Invariant: nothing exists only on a socket (EVT-2). Whatever fails here ends this connection and stops no turn; a client that comes back
 with its cursors has missed nothing.
@@ -10,6 +10,7 @@ with its cursors has missed nothing.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -37,6 +38,7 @@ from .edge import Edge
 from .errors import error_response
 from .fields import check_origin
 from .frames import FrameStream, encode_text_frame
+from .sends import Sends, open_sends
 from .subscriptions import Batches, Subscription
 from .views import dump, receipt_view
 
@@ -46,6 +48,8 @@ SUBPROTOCOL: Final = "callboard.v1"
 CLIENT: Final = "client"
 TICKET: Final = "ticket"
 SUBSCRIPTIONS_MOST: Final = 64
+ALONE_BYTES: Final = 128 * 1024
+"""A larger frame than any that can be accepted: it is refused by itself, and no window of such frames is held in memory."""
 _TOO_SLOW: Final = (1013, "too slow, resume by cursor")
 _MUTE: Final = (1011, "no answer to a ping")
 _REFUSED: Final = (1008, "the credential is not valid any more")
@@ -112,8 +116,10 @@ class Conversation:
         self._stream = stream
         self._websocket = websocket
         self._subscriptions: dict[str, Subscription] = {}
+        self._sends: Sends
         self._closing: tuple[int, str] | None = None
         self._heard = 0.0
+        self._hearing = trio.CancelScope()
 
     async def run(self) -> None:
         """Serve the client until it leaves, or must."""
@@ -122,35 +128,48 @@ class Conversation:
             if self._principal.credential is not None:
                 self._nursery.start_soon(self._keep_right)
             try:
-                while True:
-                    message = await self._websocket.get_message()
-                    self._heard = trio.current_time()
-                    await self._hear(message)
-            except trio_websocket.ConnectionClosed:
-                self._nursery.cancel_scope.cancel()
+                async with open_sends(self._answer, self._edge.pace.close) as self._sends:
+                    await self._listen()
             finally:
                 # Before the nursery closes: a tail that pushes later would find no place for the task that catches up.
                 for subscription in self._subscriptions.values():
                     subscription.leave()
+            self._nursery.cancel_scope.cancel()
         if self._closing is not None:
             log.info("a websocket is closed: %s", self._closing[1])
             with trio.move_on_after(self._edge.pace.close):
                 await self._websocket.aclose(*self._closing)
 
+    async def _listen(self) -> None:
+        with self._hearing:
+            try:
+                while True:
+                    message = await self._websocket.get_message()
+                    self._heard = trio.current_time()
+                    await self._hear(message)
+            except trio_websocket.ConnectionClosed:
+                return
+
     async def _hear(self, message: str | bytes) -> None:
-        """Carry out one frame. What is refused is answered with an error frame, and the connection goes on."""
+        """Carry out one frame, or begin to. What is refused is answered with an error frame, and the connection goes on."""
         subject: dict[str, str] = {}
         try:
             if isinstance(message, bytes):
                 raise BinaryFrame("frames must be text")
             frame = parse_object(message)
             subject = subject_of(frame)
-            await self._obey(command_from(frame))
+            command = command_from(frame)
+            if isinstance(command, Send) and len(message) <= ALONE_BYTES:
+                await self._sends.add(partial(self._send, command), partial(_error, subject=subject))
+                return
+            await self._sends.settled()
+            await self._obey(command)
         except CallboardError as error:
+            # In its place, also where the frame could not be read.
+            await self._sends.settled()
             await self._say(_error(error, subject))
 
     async def _obey(self, command: Command) -> None:
-        desk, scope = self._edge.desk, self._principal.scope
         match command:
             case Subscribe():
                 await self._subscribe(command)
@@ -158,13 +177,26 @@ class Conversation:
                 if session not in self._subscriptions:
                     raise NotSubscribed("this connection does not follow that session", path="session")
                 self._subscriptions.pop(session).leave()
-            case Send(session, content, message_id):
-                sender = self._principal.sender
-                receipt = await desk.send(scope, session, content, sender, message_id=message_id)
-                await self._say({"type": "accepted", "session": session, **receipt_view(receipt)})
+            case Send():
+                await self._say(await self._send(command))
             case Stop(session):
-                await desk.stop(scope, session)
+                await self._edge.desk.stop(self._principal.scope, session)
                 await self._say({"type": "stopping", "session": session})
+
+    async def _send(self, command: Send) -> dict[str, Any]:
+        """What a send is answered with."""
+        who, session = self._principal, command.session
+        receipt = await self._edge.desk.send(
+            who.scope, session, command.content, who.sender, message_id=command.message_id
+        )
+        return {"type": "accepted", "session": session, **receipt_view(receipt)}
+
+    async def _answer(self, frame: dict[str, Any]) -> None:
+        try:
+            await self._say(frame)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            # The client is gone: nothing more is heard, and what it has sent before is committed without being told.
+            self._hearing.cancel()
 
     async def _subscribe(self, command: Subscribe) -> None:
         session = command.session

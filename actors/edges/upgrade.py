@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 import trio_websocket
+from wsproto.utilities import LocalProtocolError
 
 from .faults import DEPARTURES, log_fault
 from .frames import FrameStream
@@ -53,40 +54,45 @@ async def serve_websocket(
         stopped = True
         living.cancel()
 
-    async with trio.open_nursery() as nursery:
-        stream = FrameStream(
-            transport,
-            _handshake(head),
-            glued,
-            host=head.host.decode("ascii"),
-            message_bytes=limits.message_bytes,
-            start_soon=nursery.start_soon,
-        )
-        # The library waits for ever on a handshake that it does not like; `judge` lets none through that we know of.
-        with trio.fail_after(_OPENING_SECONDS):
-            request = await trio_websocket.wrap_server_stream(
-                nursery, stream, limits.message_queue, limits.message_bytes, RECEIVE_BYTES
+    stream: FrameStream | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            stream = FrameStream(
+                transport,
+                _handshake(head),
+                glued,
+                host=head.host.decode("ascii"),
+                message_bytes=limits.message_bytes,
+                start_soon=nursery.start_soon,
             )
-        # The request alone can't close what it stands for: it has no public way to the connection before the handler accepts.
-        websocket = request._connection  # noqa: SLF001
-        stream.attach(websocket)
-        with trio.CancelScope() as living:
-            on_stop(stop)
-            nursery.start_soon(_expect_answer, stream, living, limits.handshake_seconds)
-            try:
-                await on_websocket(request, stream)
-            except* DEPARTURES:
-                pass
-            except* Exception as fault:
-                failed = True
-                log_fault(log, "websocket handler", fault)
-        if stream.answered.is_set():
-            with trio.move_on_after(limits.close_seconds):
-                await websocket.aclose(_GOING_AWAY if stopped else _INTERNAL if failed else _NORMAL)
-                # The reader may be about to tell the client of a protocol error; cancelling it now would leave that unsaid.
-                await stream.aclose()
-        nursery.cancel_scope.cancel()
-    if stream.answered.is_set():
+            # The library waits for ever on a handshake that it does not like; `judge` lets none through that we know of.
+            with trio.fail_after(_OPENING_SECONDS):
+                request = await trio_websocket.wrap_server_stream(
+                    nursery, stream, limits.message_queue, limits.message_bytes, RECEIVE_BYTES
+                )
+            # The request alone can't close what it stands for: it has no public way to the connection before the handler accepts.
+            websocket = request._connection  # noqa: SLF001
+            stream.attach(websocket)
+            with trio.CancelScope() as living:
+                on_stop(stop)
+                nursery.start_soon(_expect_answer, stream, living, limits.handshake_seconds)
+                try:
+                    await on_websocket(request, stream)
+                except* DEPARTURES:
+                    pass
+                except* Exception as fault:
+                    failed = True
+                    log_fault(log, "websocket handler", fault)
+            if stream.answered.is_set():
+                with trio.move_on_after(limits.close_seconds):
+                    await websocket.aclose(_GOING_AWAY if stopped else _INTERNAL if failed else _NORMAL)
+                    # The reader may be about to tell the client of a protocol error; cancelling it now would leave that unsaid.
+                    await stream.aclose()
+            nursery.cancel_scope.cancel()
+    except* LocalProtocolError:
+        # Once we have said that we close, the library's reader fails on the first ping that it would answer. All is said by then.
+        pass
+    if stream is not None and stream.answered.is_set():
         return None
     return unavailable("the server is stopping") if stopped else internal()
 

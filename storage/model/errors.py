@@ -28,6 +28,8 @@ class CallboardError(Exception):
     def __init__(self, message: str, *, path: str | None = None) -> None:
         self.message = bounded(message)
         self.path = path
+        self.store: object | None = None
+        """The store that raised it, if one did: its trouble is told from the same error of somebody else's."""
         super().__init__(self.message if path is None else f"{path}: {self.message}")
 
 

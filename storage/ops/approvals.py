@@ -9,7 +9,7 @@ import attrs
 from ..model.addresses import Scope
 from ..model.approvals import APPROVAL_SECONDS, Approval
 from ..model.turns import Lease
-from .base import Lane, Op
+from .base import Lane, Op, json_size
 
 
 @attrs.frozen
@@ -25,6 +25,10 @@ class RequestApproval(Op[Approval]):
     tool: str
     arguments: dict[str, Any]
     seconds: float = APPROVAL_SECONDS
+
+    @property
+    def size(self) -> int:
+        return 512 + json_size(self.arguments)
 
 
 @attrs.frozen

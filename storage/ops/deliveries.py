@@ -15,7 +15,7 @@ import attrs
 from ..model.limits import ERROR_CHARS
 from ..model.states import Outcome, Reason, Status
 from ..model.turns import Lease, Step, StepKind
-from .base import Lane, Op
+from .base import Lane, Op, json_size, text_size
 from .inbox import Enqueue
 from .sessions import OpenSession
 from .upkeep import RequestStop
@@ -54,7 +54,7 @@ class EmitTokens(Op[int]):
 
     @property
     def size(self) -> int:
-        return 256 + len(self.text)
+        return 256 + text_size(self.text)
 
 
 @attrs.frozen
@@ -93,7 +93,9 @@ class RecordStep(Op[Step]):
 
     @property
     def size(self) -> int:
-        return 1024 + sum(send.size for send in self.sends)
+        carried = (*self.sends, *self.opens, *self.stops)
+        events = sum(json_size(event.data) for event in self.events)
+        return 1024 + json_size(self.data) + json_size(self.result) + events + sum(op.size for op in carried)
 
 
 class End(StrEnum):
@@ -138,7 +140,8 @@ class CommitTurn(Op[Ended]):
 
     @property
     def size(self) -> int:
-        return 512 + 2 * len(self.answer or "") + len(self.tail)
+        rows = 64 * (len(self.consumed) + len(self.undecodable))
+        return 512 + 2 * text_size(self.answer) + text_size(self.tail) + rows
 
 
 @attrs.frozen
@@ -152,6 +155,10 @@ class Retry(Op[Ended]):
     error: str = attrs.field(converter=_short)
     delay: float
 
+    @property
+    def size(self) -> int:
+        return 256 + 2 * text_size(self.error)
+
 
 @attrs.frozen
 class Fail(Op[Ended]):
@@ -164,6 +171,10 @@ class Fail(Op[Ended]):
     reason: Reason
     error: str = attrs.field(converter=_short)
 
+    @property
+    def size(self) -> int:
+        return 256 + 2 * text_size(self.error)
+
 
 @attrs.frozen
 class HandBack(Op[Ended]):
@@ -175,3 +186,7 @@ class HandBack(Op[Ended]):
     lease: Lease
     cause: str = attrs.field(converter=_short)
     delay: float = 0.0
+
+    @property
+    def size(self) -> int:
+        return 256 + 2 * text_size(self.cause)

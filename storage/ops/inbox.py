@@ -12,7 +12,7 @@ from ..model.errors import InvalidField
 from ..model.ids import check_message_id, new_id
 from ..model.limits import MAILBOX_DEPTH, MAX_ATTEMPTS
 from ..model.messages import LOCAL, PEER, TRANSPORTS, Kind, Receipt, check_text, digest, dump_payload
-from .base import Op
+from .base import Op, text_size
 
 
 @attrs.frozen
@@ -51,7 +51,7 @@ class Enqueue(Op[Receipt]):
 
     @property
     def size(self) -> int:
-        return 512 + 2 * len(self.content) + len(self.payload or "")
+        return 512 + 2 * text_size(self.content) + text_size(self.payload)
 
 
 def enqueue(
@@ -125,7 +125,8 @@ class Cancel(Op[None]):
 class Requeue(Op[Receipt]):
     """Accept a failed or delivered message again as a new row that names it in `requeued_from` (INB-2).
 
-    Raises: `NotFound`, `IllegalMove` (still open), `UnknownTarget` (its target is gone).
+    `depth_limit` as in `Enqueue`; a child's result or a notice is exempt again (RT-14).
+    Raises: `NotFound`, `IllegalMove` (still open), `UnknownTarget` (its target is gone), `MailboxFull`.
     """
 
     repeat: ClassVar[str] = "the new row's id is part of the op"
@@ -133,3 +134,4 @@ class Requeue(Op[Receipt]):
     scope: Scope
     id: str
     new_id: str = attrs.field(factory=lambda: new_id("msg"))
+    depth_limit: int | None = MAILBOX_DEPTH

@@ -60,6 +60,10 @@ class Renew(Op[Renewed]):
     leases: tuple[Lease, ...]
     lease_seconds: float
 
+    @property
+    def size(self) -> int:
+        return 256 + 64 * len(self.leases)
+
 
 @attrs.frozen
 class VoidLeases(Op[int]):

@@ -29,10 +29,13 @@ class OpenSession(Op[Opened]):
 
     With `must_create`, a taken path raises `PathTaken`; without it, only a path whose session has another agent does.
     `parent` makes it a child that counts against the limits, in this transaction (SES-8). `deadline_seconds` is a child's time limit.
-    Raises: `PathTaken`, `TooManyChildren`, `UnknownTarget` (the parent), `Conflict` (the id has opened another agent, path or title).
+    Raises: `PathTaken`, `TooManyChildren`, `UnknownTarget` (the parent; or the session of this id was deleted), `Conflict` (the id has
+    opened another agent, path or title).
     """
 
-    repeat: ClassVar[str] = "a session of this id is returned with created=False"
+    repeat: ClassVar[str] = (
+        "a session of this id is returned with created=False; one that was deleted is not opened again"
+    )
 
     scope: Scope
     agent: str

@@ -20,6 +20,7 @@ import trio
 
 from ..clock import StoreClock
 from ..commit import Applied, Failure
+from ..handlers.table import HANDLERS, carry_out
 from ..model.addresses import Scope
 from ..model.errors import CallboardError, Rejected, StoreError
 from ..ops import VoidLeases
@@ -29,10 +30,9 @@ from ..rows import Row
 from .bridge import CLOSE_SECONDS, Executor, open_connection
 from .connect import MEMORY
 from .faults import map_sqlite_error, shown
-from .handlers import HANDLERS
 from .lock import FileLock, acquire_lock
 from .migrations import check_file, migrate
-from .tx import Tx
+from .tx import SqliteTx
 
 READERS = 2
 FLOOR_SECONDS = 0.5
@@ -40,10 +40,6 @@ FLOOR_SECONDS = 0.5
 
 # SQLite itself goes on writing to the files that it has open, and what is accepted there is gone when this process is.
 _MOVED = "or its log was deleted or replaced while it was open; stop this process and put the file back"
-
-
-class _OpFailed(Exception):
-    """An op failed after it had written: the batch must be run again op by op."""
 
 
 class SqliteDriver:
@@ -125,9 +121,8 @@ class SqliteDriver:
         tally: dict[tuple[str, str], int] = {}
         try:
             conn.execute("BEGIN IMMEDIATE")
-            tx = Tx(conn, self._sql, self._scopes, now)
-            for op in ops:
-                outcomes.append(_plain(tx, op))
+            tx = SqliteTx(conn, self._sql, self._scopes, now)
+            outcomes = carry_out(tx, ops)
             touched, tally = tx.touched, tx.tally
         except Exception as failure:
             self._scopes.clear()  # a scope that this transaction made is not there, and its number will be another's
@@ -153,7 +148,7 @@ class SqliteDriver:
         touched: dict[str, int] = {}
         tally: dict[tuple[str, str], int] = {}
         for op in ops:
-            tx = Tx(conn, self._sql, {}, now)
+            tx = SqliteTx(conn, self._sql, {}, now)
             conn.execute("SAVEPOINT op")
             try:
                 outcomes.append(HANDLERS[type(op)](tx, op))
@@ -187,17 +182,6 @@ def _identity(name: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _plain(tx: Tx, op: Op[Any]) -> Any:
-    """One op without a savepoint: a refusal before its first write is an answer, anything later fails the attempt."""
-    tx.wrote = False
-    try:
-        return HANDLERS[type(op)](tx, op)
-    except CallboardError as refusal:
-        if tx.wrote:
-            raise _OpFailed from refusal
-        return Failure(refusal)
 
 
 async def open_sqlite(path: str, *, executor: Literal["thread", "inline"] = "thread") -> SqliteDriver:

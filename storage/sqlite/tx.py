@@ -1,82 +1,72 @@
-"""What an op's handler works with inside a transaction. Lives here: statements by name, scopes, events, hints, the refusal rule.
+"""Statements of a transaction on SQLite. Not here: what a handler may ask for (`handlers/tx`).
 
-Not here: BEGIN and COMMIT (`driver`). Invariant: a handler that refuses has written nothing, or the batch is run again op by op.
+A statement with `:rows` is written for several rows: `VALUES :rows` becomes as many tuples of marks. One such statement costs a third of
+one for each row, as most of a small statement's time is spent between Python and SQLite.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
+from ..handlers.tx import Args, Tx
 from ..model.addresses import Scope
-from ..model.errors import UnknownTarget
 from ..rows import Row
 
-encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+SIZES: Final = (64, 32, 16, 8, 4, 2, 1)
+"""How many rows a statement is written for: few texts, so that all of them stay prepared."""
+_texts: dict[tuple[str, int, int], str] = {}
 
 
-class Tx:
-    """One transaction of the writing connection, at store time `now` (seconds since the epoch)."""
+class SqliteTx(Tx):
+    """One transaction of the writing connection."""
 
-    __slots__ = ("_scopes", "conn", "now", "sql", "tally", "touched", "wrote")
+    __slots__ = ("_execute", "_many", "_sql")
 
     def __init__(self, conn: sqlite3.Connection, sql: Mapping[str, str], scopes: dict[Scope, int], now: float) -> None:
-        self.conn = conn
-        self.sql = sql
-        self.now = now
-        self.wrote = False
-        self.touched: dict[str, int] = {}
-        self.tally: dict[tuple[str, str], int] = {}
-        self._scopes = scopes
+        super().__init__(scopes, now)
+        self._execute = conn.execute
+        self._many = conn.executemany
+        self._sql = sql
 
-    def one(self, name: str, args: Sequence[Any] = ()) -> Row | None:
-        """The first row of a reading statement."""
-        return self.conn.execute(self.sql[name], args).fetchone()
+    def all(self, name: str, args: Args | Mapping[str, Any] = ()) -> list[Row]:
+        return self._execute(self._sql[name], args).fetchall()
 
-    def all(self, name: str, args: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
-        """All rows of a reading statement."""
-        return self.conn.execute(self.sql[name], args).fetchall()
-
-    def run(self, name: str, args: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """A writing statement."""
+    def run(self, name: str, args: Args = ()) -> int:
         self.wrote = True
-        return self.conn.execute(self.sql[name], args)
+        return self._execute(row_text(self._sql[name], 1, len(args)), args).rowcount
 
-    def many(self, name: str, rows: Sequence[Sequence[Any]]) -> int:
-        """A writing statement for several rows; returns how many it changed."""
+    def each(self, name: str, rows: Sequence[Args]) -> list[Row]:
+        return list(chain.from_iterable(self._portions(name, rows)))
+
+    def many(self, name: str, rows: Sequence[Args]) -> int:
         self.wrote = True
-        return self.conn.executemany(self.sql[name], rows).rowcount
+        if ":rows" not in self._sql[name]:
+            return self._many(self._sql[name], rows).rowcount
+        return sum(cursor.rowcount for cursor in self._portions(name, rows))
 
-    def touch(self, recipient: str, aspect: int) -> None:
-        """Tell the readers of `recipient` after the commit."""
-        self.touched[recipient] = self.touched.get(recipient, 0) | aspect
+    def returning(self, name: str, rows: Sequence[Args]) -> list[Row]:
+        self.wrote = True
+        return list(chain.from_iterable(self._portions(name, rows)))
 
-    def count(self, what: str, which: str, by: int = 1) -> None:
-        """Count for people who look at the store from outside; it counts once this transaction has committed."""
-        key = (what, which)
-        self.tally[key] = self.tally.get(key, 0) + by
-
-    def scope(self, scope: Scope, *, create: bool = False) -> int:
-        """The row of a scope. Raises `UnknownTarget` if nothing was ever opened in it."""
-        found = self._scopes.get(scope)
-        if found is not None:
-            return found
-        key = (scope.tenant, scope.project)
-        if create:
-            self.run("scope_insert", key)
-        row = self.one("scope_id", key)
-        if row is None:
-            raise UnknownTarget("nothing of that name here", path="target")
-        if not self.wrote:
-            # A scope made by this transaction may still be rolled back: it is remembered at its next use.
-            self._scopes[scope] = row[0]
-        return row[0]
+    def _portions(self, name: str, rows: Sequence[Args]) -> Iterator[sqlite3.Cursor]:
+        sql, start = self._sql[name], 0
+        for size in SIZES:
+            while len(rows) - start >= size:
+                portion = rows[start : start + size]
+                start += size
+                yield self._execute(row_text(sql, size, len(portion[0])), tuple(chain.from_iterable(portion)))
 
 
-def turn_data(turn: str, message_id: str, attempt: int, **more: Any) -> str:
-    """The JSON of a turn.* event: every one carries turn, message and attempt (EVT-1)."""
-    # Both ids hold no character that JSON escapes, and this is written several times for every turn.
-    head = f'{{"turn_id":"{turn}","message_id":"{message_id}","attempt":{attempt}'
-    return f"{head},{encode(more)[1:]}" if more else head + "}"
+def row_text(sql: str, size: int, width: int) -> str:
+    """The statement for `size` rows of `width` columns."""
+    if ":rows" not in sql:
+        return sql
+    key = (sql, size, width)
+    text = _texts.get(key)
+    if text is None:
+        row = f"({', '.join('?' * width)})"
+        text = _texts[key] = sql.replace(":rows", ", ".join([row] * size))
+    return text

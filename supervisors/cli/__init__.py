@@ -95,14 +95,22 @@ def _defect(error: BaseException) -> str:
 
 def _not_text(bound: inspect.BoundArguments) -> str | None:
     """The argument that holds bytes which are no text, as Python hides them in surrogates. Names of files may."""
-    for name, value in bound.arguments.items():
+    import attrs
+
+    from .arguments import Place
+
+    parameters = bound.signature.parameters.values()
+    positional = {parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY}
+    values = dict(bound.arguments)
+    for shared in [value for value in values.values() if isinstance(value, Place)]:
+        values |= attrs.asdict(shared)
+    for name, value in values.items():
         if not isinstance(value, str) or name == "store":
             continue
         try:
             value.encode()
         except UnicodeEncodeError:
-            keyword = bound.signature.parameters[name].kind is bound.signature.parameters[name].KEYWORD_ONLY
-            return "--" + name.replace("_", "-") if keyword else name
+            return name if name in positional else "--" + name.replace("_", "-")
     return None
 
 

@@ -13,7 +13,6 @@ import json
 import os
 import secrets
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,14 +20,16 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import attrs
+import trio
 
 from ...storage.model.errors import CallboardError, Rejected, StoreLocked
-from ...storage.sqlite.lock import SUFFIX, FileLock, acquire_lock
+from ...storage.sqlite.lock import SUFFIX, FileLock, LockOwner, acquire_lock, read_owner
 from ...storage.wire import parse_object, structure
 from ..settings import Settings
 
 FILE: Final = "server.json"
 _LOCK: Final = "server"
+LOCK_FILE: Final = _LOCK + SUFFIX
 _LOOKERS_SECONDS: Final = 1.0
 _LOOKERS_PAUSE: Final = 0.02
 _BYTES: Final = 64 * 1024
@@ -67,21 +68,27 @@ class Server:
         return True
 
 
-def take_folder(folder: Path) -> FileLock:
+async def take_folder(folder: Path) -> FileLock:
     """Become the server of `folder`, until the lock is released; what an earlier one left there is removed. Raises `Rejected` if one runs."""
-    patience = time.monotonic() + _LOOKERS_SECONDS
+    deadline = trio.current_time() + _LOOKERS_SECONDS
     while True:
         try:
             lock = acquire_lock(folder / _LOCK)
             break
         except StoreLocked as error:
-            # A client that looks whether we run holds the lock for a moment.
-            if time.monotonic() > patience:
-                raise Rejected(f"has a server already: {error.owner}", path=str(folder)) from None
-            time.sleep(_LOOKERS_PAUSE)
+            # A client that looks whether we run holds the lock for a moment, and the kernel tells nobody when it lets go.
+            if trio.current_time() > deadline:
+                raise _has_one(folder, error.owner) from None
+            await trio.sleep(_LOOKERS_PAUSE)
     with suppress(OSError):
         (folder / FILE).unlink()
     return lock
+
+
+def refuse_second(folder: Path) -> None:
+    """Raise `Rejected` if `folder` has a server; nothing is made there."""
+    if _taken(folder):
+        raise _has_one(folder, read_owner(folder / _LOCK))
 
 
 @contextmanager
@@ -110,10 +117,14 @@ def find_server(folder: Path) -> Server | None:
     return found if found is not None and found.alive and _taken(folder) else None
 
 
+def _has_one(folder: Path, owner: LockOwner | str | None) -> Rejected:
+    return Rejected(f"has a server already: {owner or 'an unknown process'}", path=str(folder))
+
+
 def _taken(folder: Path) -> bool:
     """Whether a server holds the lock of `folder` at this moment."""
     try:
-        descriptor = os.open(folder / f"{_LOCK}{SUFFIX}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:

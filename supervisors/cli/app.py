@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from .admission import console, member, token
-from .arguments import Flag, Limit, Number0, given
+from .arguments import ASKED, PAGED, PLACE, Asked, Flag, Number0, Paged, Place, given
 
 
 def _version() -> str:
@@ -81,8 +81,8 @@ def serve(
 
 
 @app.command
-def chat(path: str = "/", *, data: Path | None = None, store: str | None = None) -> int:
-    """Talk to a session of the running server. /stop stops its turn, /quit ends; Ctrl-C does the first, then the second.
+def chat(path: str = "/", *, place: Place = PLACE) -> int:
+    """Talk to a session of the running server. /help lists what may be typed; Ctrl-C stops the turn, then ends the chat.
 
     From a pipe, each line is sent when the one before it is answered; exit code 1 if a message failed.
 
@@ -90,64 +90,36 @@ def chat(path: str = "/", *, data: Path | None = None, store: str | None = None)
     ----------
     path
         Path or id of the session.
-    data
-        The server's folder. Default: this one.
-    store
-        The server's store, where its folder is the store's.
     """
     from .chat import chat_command
 
-    return chat_command(path, given({"data": data, "store": store}))
+    return chat_command(path, place)
 
 
 @app.command
-def migrate(*, data: Path | None = None, store: str | None = None, json: Flag = None) -> int:
-    """Bring the store's schema to this version, or make the store. `serve` does the same when it starts.
-
-    Parameters
-    ----------
-    data
-        The folder. Default: this one.
-    store
-        URL of the store. Default: DIR/callboard.db.
-    json
-        Print {store, migrated} as JSON.
-    """
+def migrate(*, asked: Asked = ASKED) -> int:
+    """Bring the store's schema to this version, or make the store. `serve` does the same when it starts. JSON: {store, migrated}."""
     from .upkeep import migrate_command
 
-    return migrate_command(given({"data": data, "store": store, "json": json}))
+    return migrate_command(asked)
 
 
 @app.command
-def doctor(*, data: Path | None = None, store: str | None = None, json: Flag = None) -> int:
+def doctor(*, asked: Asked = ASKED) -> int:
     """Examine the folder, its server and its store, and say what to do; exit code 1 if something fails.
 
-    Parameters
-    ----------
-    data
-        The folder. Default: this one.
-    store
-        URL of the store. Default: DIR/callboard.db.
-    json
-        Print {state, checks, settings} as JSON.
+    JSON: {state, checks, settings}.
     """
     from .checkup import doctor_command
 
-    return doctor_command(given({"data": data, "store": store, "json": json}))
+    return doctor_command(asked)
 
 
 @sessions.command(name="list")
 def sessions_list(
-    *,
-    path: str | None = None,
-    status: Literal["active", "idle", "recent"] = "recent",
-    limit: Limit = 50,
-    cursor: str | None = None,
-    data: Path | None = None,
-    store: str | None = None,
-    json: Flag = None,
+    *, path: str | None = None, status: Literal["active", "idle", "recent"] = "recent", asked: Paged = PAGED
 ) -> int:
-    """List sessions, newest change first.
+    """List sessions, newest change first. JSON: {sessions, has_more, next}.
 
     Parameters
     ----------
@@ -155,27 +127,15 @@ def sessions_list(
         Only the session at this path.
     status
         active: a turn runs, or a child; idle; or recent: all.
-    limit
-        At most this many, 1 to 200.
-    cursor
-        Go on from the `next` of an earlier listing.
-    data
-        The server's folder. Default: this one.
-    store
-        The store, where it is not DIR/callboard.db.
-    json
-        Print {sessions, has_more, next} as JSON.
     """
     from .listings import sessions_list_command
 
-    return sessions_list_command(path, status, limit, cursor, given({"data": data, "store": store, "json": json}))
+    return sessions_list_command(path, status, asked)
 
 
 @sessions.command(name="read")
-def sessions_read(
-    session: str, *, after: Number0 = 0, data: Path | None = None, store: str | None = None, json: Flag = None
-) -> int:
-    """Print a session's transcript.
+def sessions_read(session: str, *, after: Number0 = 0, asked: Asked = ASKED) -> int:
+    """Print a session's transcript. JSON: {entries}.
 
     Parameters
     ----------
@@ -183,16 +143,10 @@ def sessions_read(
         Path or id.
     after
         Only entries above this number.
-    data
-        The server's folder. Default: this one.
-    store
-        The store, where it is not DIR/callboard.db.
-    json
-        Print {entries} as JSON.
     """
     from .listings import sessions_read_command
 
-    return sessions_read_command(session, after, given({"data": data, "store": store, "json": json}))
+    return sessions_read_command(session, after, asked)
 
 
 @sessions.command(name="send")
@@ -201,11 +155,11 @@ def sessions_send(
     text: Annotated[str, Parameter(allow_leading_hyphen=True)],
     *,
     message_id: str | None = None,
-    data: Path | None = None,
-    store: str | None = None,
-    json: Flag = None,
+    asked: Asked = ASKED,
 ) -> int:
     """Post a message; done once it is a committed row. Without a server it waits for the next `callboard serve`.
+
+    JSON: {message_id, created, status, seq}.
 
     Parameters
     ----------
@@ -215,28 +169,15 @@ def sessions_send(
         The message; `-` reads it from standard input.
     message_id
         Makes a repeat of this command the same send.
-    data
-        The server's folder. Default: this one.
-    store
-        The store, where it is not DIR/callboard.db.
-    json
-        Print {message_id, created, status, seq} as JSON.
     """
     from .listings import sessions_send_command
 
-    return sessions_send_command(session, text, message_id, given({"data": data, "store": store, "json": json}))
+    return sessions_send_command(session, text, message_id, asked)
 
 
 @sessions.command(name="stop")
-def sessions_stop(
-    session: str,
-    *,
-    drop_queued: Flag = None,
-    data: Path | None = None,
-    store: str | None = None,
-    json: Flag = None,
-) -> int:
-    """Stop the turn that a session runs.
+def sessions_stop(session: str, *, drop_queued: Flag = None, asked: Asked = ASKED) -> int:
+    """Stop the turn that a session runs. JSON: {status}.
 
     Parameters
     ----------
@@ -244,16 +185,10 @@ def sessions_stop(
         Path or id.
     drop_queued
         Fail the messages that wait behind it.
-    data
-        The server's folder. Default: this one.
-    store
-        The store, where it is not DIR/callboard.db.
-    json
-        Print {status} as JSON.
     """
     from .listings import sessions_stop_command
 
-    return sessions_stop_command(session, bool(drop_queued), given({"data": data, "store": store, "json": json}))
+    return sessions_stop_command(session, bool(drop_queued), asked)
 
 
 @inbox.command(name="list")
@@ -263,13 +198,9 @@ def inbox_list(
     status: Literal["pending", "processing", "delivered", "failed"] | None = None,
     peer: str | None = None,
     before: str | None = None,
-    limit: Limit = 50,
-    cursor: str | None = None,
-    data: Path | None = None,
-    store: str | None = None,
-    json: Flag = None,
+    asked: Paged = PAGED,
 ) -> int:
-    """List messages, newest first.
+    """List messages, newest first. JSON: {messages, has_more, next}.
 
     Parameters
     ----------
@@ -281,33 +212,17 @@ def inbox_list(
         Only those to or from this peer.
     before
         Only those accepted before this time (RFC 3339, such as 2030-01-31T12:00:00Z).
-    limit
-        At most this many, 1 to 200.
-    cursor
-        Go on from the `next` of an earlier listing.
-    data
-        The server's folder. Default: this one.
-    store
-        The store, where it is not DIR/callboard.db.
-    json
-        Print {messages, has_more, next} as JSON.
     """
     from .listings import inbox_list_command
 
-    options = given({"data": data, "store": store, "json": json})
-    return inbox_list_command(target, status, peer, before, limit, cursor, options)
+    return inbox_list_command(target, status, peer, before, asked)
 
 
 @inbox.command(name="prune")
-def inbox_prune(
-    *,
-    older_than: str,
-    project: str | None = None,
-    data: Path | None = None,
-    store: str | None = None,
-    json: Flag = None,
-) -> int:
+def inbox_prune(*, older_than: str, project: str | None = None, asked: Asked = ASKED) -> int:
     """Forget the bodies of messages that are final; transcripts stay, and for 90 days a repeated send is still known.
+
+    JSON: {blanked, deleted}.
 
     Parameters
     ----------
@@ -315,35 +230,27 @@ def inbox_prune(
         How long ago they ended, such as 30d (s, m, h, d or w).
     project
         The project. Default: default.
-    data
-        The server's folder. Default: this one.
-    store
-        The store, where it is not DIR/callboard.db.
-    json
-        Print {blanked, deleted} as JSON.
     """
     from .retention import inbox_prune_command
 
-    return inbox_prune_command(older_than, project, given({"data": data, "store": store, "json": json}))
+    return inbox_prune_command(older_than, project, asked)
 
 
 def _inbox_command(name: str, help: str) -> None:
     """The three commands on one message differ in nothing but what they do with it."""
 
     def command(
-        message: Annotated[str, Parameter(help="Message id, or the id msg_….")],
-        *,
-        data: Annotated[Path | None, Parameter(help="The server's folder. Default: this one.")] = None,
-        store: Annotated[str | None, Parameter(help="The store, where it is not DIR/callboard.db.")] = None,
-        json: Annotated[bool | None, Parameter(negative="", help="Print the answer as JSON.")] = None,
+        message: Annotated[str, Parameter(help="Message id, or the id msg_….")], *, asked: Asked = ASKED
     ) -> int:
-        from .listings import inbox_message_command
+        from .messages import inbox_message_command
 
-        return inbox_message_command(name, message, given({"data": data, "store": store, "json": json}))
+        return inbox_message_command(name, message, asked)
 
     inbox.command(command, name=name, help=help)
 
 
 _inbox_command("show", "Show a message with its stages and the history of its attempts.")
-_inbox_command("requeue", "Accept a delivered or failed message again, as a new one.")
+_inbox_command(
+    "requeue", "Accept a delivered or failed message again, as a new one; a repeat tells which one that was."
+)
 _inbox_command("cancel", "Fail a message that still waits.")

@@ -6,40 +6,41 @@ none is made.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import trio
 
 from ...storage.model.errors import NotFound
 from ..settings import Settings, load_settings
 from .announce import find_server
+from .arguments import Asked, Place
 from .board import Found
 from .output import progress
 
 T = TypeVar("T")
 
 
-def ask(options: Mapping[str, Any], question: Callable[[Found], Awaitable[T]]) -> T:
-    """Find out who answers in the folder of `options` and ask. Raises what `load_settings` and the answer raise."""
-    settings = load_settings(options)
+def ask(asked: Asked, question: Callable[[Found], Awaitable[T]]) -> T:
+    """Find out who answers at the place that is asked, and ask. Raises what `load_settings` and the answer raise."""
+    settings = load_settings(asked.settings)
 
     async def run() -> T:
-        async with open_board(settings) as found:
+        async with open_board(settings, asked) as found:
             return await question(found)
 
     with progress("asking"):
         return trio.run(run)
 
 
-def wants_json(options: Mapping[str, Any]) -> bool:
+def wants_json(asked: Asked) -> bool:
     """Whether the answer is for a program: by `--json`, or by the setting."""
-    return load_settings(options).json
+    return load_settings(asked.settings).json
 
 
 @asynccontextmanager
-async def open_board(settings: Settings) -> AsyncIterator[Found]:
+async def open_board(settings: Settings, place: Place) -> AsyncIterator[Found]:
     """The running server, else the store. Raises `NotFound` if there is neither, `StoreLocked` if a store is in use by no server of this folder."""
     server = find_server(settings.data)
     if server is not None:
@@ -51,7 +52,10 @@ async def open_board(settings: Settings) -> AsyncIterator[Found]:
                 return
     file = settings.store_file
     if file is None or not file.exists():
-        raise NotFound(f"no server runs for {settings.data}, and there is no store {file or settings.store}")
+        start = place.command("serve")
+        raise NotFound(
+            f"no server runs for {settings.data}, and there is no store {file or settings.store}; start one: {start}"
+        )
     from .local import open_local
 
     async with open_local(settings.store, settings.tuning) as local:

@@ -1,6 +1,7 @@
 """`callboard chat`: talk to a session of the running server, over its restarts.
 
-Lives here: lines in, the order of asking and answering, Ctrl-C. Not here: reconnecting (`actors.client`), how things look (`screen`).
+Lives here: the order of asking and answering, commands, Ctrl-C. Not here: reconnecting (`actors.client`), lines in (`lines`), how things look
+(`screen`).
 
 Invariant: a line is one message, however often the connection is lost, and its answer is shown once; what was streamed of an attempt that
 was given up is marked as such before the next attempt's text.
@@ -8,12 +9,10 @@ was given up is marked as such before the next attempt's text.
 
 from __future__ import annotations
 
-import os
+import re
 import signal
 import sys
 import uuid
-from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,10 +20,12 @@ import attrs
 import trio
 
 from ...actors.client import Conversation, LiveClient, Show, ShowKind, Subscription, connect
-from ...storage.model.errors import CallboardError, Inactive, NotFound, Rejected
+from ...storage.model.errors import CallboardError, Inactive, NotFound
 from ..settings import load_settings
 from .announce import Server, find_server
-from .output import problem, progress
+from .arguments import Place
+from .lines import open_lines
+from .output import note, problem, progress
 from .remote import Remote, open_remote, operator_token
 from .screen import Screen
 
@@ -32,26 +33,36 @@ FROM_NOW: Final = 2**62
 """A cursor beyond any event: the server says where "now" is."""
 TAIL: Final = 10
 FINAL: Final = ("delivered", "failed")
-_READ_BYTES: Final = 64 * 1024
+_COMMAND: Final = re.compile(r"/[a-z]+")
+HELP: Final = """\
+/help  lists this
+/stop  stops the turn that runs; so does Ctrl-C, and once more ends the chat
+/quit  ends the chat, as the end of the input does (Ctrl-D)
+Everything else is a message."""
 
 
-def chat_command(session: str, options: Mapping[str, Any]) -> int:
+def chat_command(session: str, place: Place) -> int:
     """Talk until the input ends; returns 1 if a message failed."""
-    settings = load_settings(options)
+    settings = load_settings(place.settings)
+    start = f"start one: {place.command('serve')}"
     server = find_server(settings.data)
     if server is None:
-        raise NotFound(f"no server runs for {settings.data}; start one with `callboard serve`")
-    return trio.run(_chat, session, server, settings.data)
+        raise NotFound(f"no server runs for {settings.data}; {start}")
+    with open_lines() as lines:
+        transcript = place.command(f"sessions read {session}")
+        screen = Screen(sys.stdin.isatty(), lines, transcript)
+        return trio.run(_chat, session, server, settings.data, screen, start)
 
 
-async def _chat(session: str, server: Server, folder: Path) -> int:
-    screen = Screen(interactive=sys.stdin.isatty())
+async def _chat(session: str, server: Server, folder: Path, screen: Screen, start: str) -> int:
     async with open_remote(server, folder) as remote:
         if remote is None:
-            raise NotFound(f"no server answers at {server.url}; start one with `callboard serve`")
+            raise NotFound(f"no server answers at {server.url}; {start}")
         with progress("connecting"):
             known = await remote.session(session)
         async with connect(server.url, operator_token(folder), tls=server.tls, on_change=screen.connection) as live:
+            if screen.interactive:
+                note(f"Talking to {session}. /help lists what may be typed, /quit ends.")
             return await Chat(live, remote, known, screen).run()
 
 
@@ -86,15 +97,19 @@ class Chat:
         return 1 if self.failed else 0
 
     async def _talk(self) -> None:
-        lines = _Lines()
         while not self.leaving:
-            self.screen.prompt()
-            line = await lines.next()
+            self.screen.ask()
+            line = await self.screen.lines.next()
             self.screen.typed()
             if line is None or line == "/quit":
                 break
             if line == "/stop":
                 await self._stop()
+            elif line == "/help":
+                self.screen.help(HELP)
+            elif self.screen.interactive and _COMMAND.fullmatch(line):
+                # Of a person it is a slip, and an agent would answer who knows what; a program means what it says.
+                self.screen.remark(f"{line} is not a command, and was not sent; /help lists them")
             elif line:
                 await self._say(line)
         self.screen.end()
@@ -184,29 +199,6 @@ def _ended_with(show: Show, message: dict[str, Any]) -> bool:
     if show.kind is ShowKind.GAP:
         return message["status"] in FINAL
     return message["status"] == "delivered" and message["attempt"] == 0
-
-
-class _Lines:
-    """Lines of standard input. Read by the descriptor: a thread that waits in `sys.stdin` would hold its lock when the program ends."""
-
-    def __init__(self) -> None:
-        self._lines: deque[str] = deque()
-        self._rest = b""
-        self._over = False
-
-    async def next(self) -> str | None:
-        """The next line without its end and the blanks around it; None at the end of the input."""
-        while not self._lines and not self._over:
-            try:
-                data = await trio.to_thread.run_sync(os.read, sys.stdin.fileno(), _READ_BYTES, abandon_on_cancel=True)
-            except OSError as error:
-                raise Rejected(f"standard input can't be read: {error.strerror}") from error
-            self._over = not data
-            *whole, self._rest = (self._rest + data).split(b"\n")
-            if self._over and self._rest:
-                whole.append(self._rest)
-            self._lines.extend(line.decode("utf-8", "replace").strip() for line in whole)
-        return self._lines.popleft() if self._lines else None
 
 
 async def newest_entries(remote: Remote, session: str, count: int) -> list[dict[str, Any]]:

@@ -9,8 +9,8 @@ and no schema.
 
 from __future__ import annotations
 
+import shlex
 import stat
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,13 @@ import trio
 
 from ...actors.edges.token_file import TOKEN_FILE
 from ...storage.model.errors import CallboardError, SettingsError, StoreLocked
+from ...storage.sqlite.lock import SUFFIX
 from ...storage.store import open_store, unapplied
-from ..doctor import Check, State, disk, examine_store, file_check, store_refusal, versions, worst
+from ..doctor import PRUNE, Check, State, disk, examine_store, file_check, store_refusal, versions, worst
 from ..settings import Settings, load_settings, shown
 from .announce import FILE as SERVER_FILE
-from .announce import Server, find_server
+from .announce import LOCK_FILE, Server, find_server
+from .arguments import PROGRAM, Asked, Place
 from .output import as_json, line, progress
 from .refusals import refusal_in
 from .remote import open_remote
@@ -42,11 +44,11 @@ class Report:
         return {"state": str(worst(self.checks)), "checks": checks, "settings": self.settings}
 
 
-def doctor_command(options: Mapping[str, Any]) -> int:
+def doctor_command(asked: Asked) -> int:
     """Examine and print; 1 if anything failed."""
-    report, as_program = Report([]), bool(options.get("json"))
+    report, as_program = Report([]), bool(asked.json)
     try:
-        settings = load_settings(options)
+        settings = load_settings(asked.settings)
         as_program = settings.json
     except SettingsError as error:
         if (error.path or "").startswith("--"):
@@ -54,7 +56,8 @@ def doctor_command(options: Mapping[str, Any]) -> int:
         report.checks += [versions(), Check("settings", State.FAIL, str(error), "correct it, or nothing starts")]
     else:
         with progress("examining"):
-            trio.run(_examine, settings, report)
+            trio.run(_examine, settings, asked, report)
+    report.checks = [_to_be_typed(check, asked) for check in report.checks]
     if as_program:
         as_json(report.view())
     else:
@@ -62,26 +65,26 @@ def doctor_command(options: Mapping[str, Any]) -> int:
     return 1 if worst(report.checks) is State.FAIL else 0
 
 
-async def _examine(settings: Settings, report: Report) -> None:
+async def _examine(settings: Settings, place: Place, report: Report) -> None:
     report.settings = shown(settings)
-    report.checks += [Check("settings", State.OK, _differing(settings)), _token(settings.data)]
+    report.checks += [Check("settings", State.OK, _differing(settings)), _token(settings.data), _files(settings)]
     server = find_server(settings.data)
-    if server is not None and await _ask(server, settings, report):
+    if server is not None and await _ask(server, settings, place, report):
         return
     if server is None:
         report.checks.append(
-            Check("server", State.WARN, f"none runs for {settings.data}", "start one: callboard serve")
+            Check("server", State.WARN, f"none runs for {settings.data}", f"start one: {place.command('serve')}")
         )
     report.checks.append(versions())
-    report.checks += await _store(settings)
+    report.checks += await _store(settings, place)
 
 
-async def _ask(server: Server, settings: Settings, report: Report) -> bool:
+async def _ask(server: Server, settings: Settings, place: Place, report: Report) -> bool:
     """The server's own report; False if there is nobody who could make it."""
     try:
         async with open_remote(server, settings.data) as remote:
             if remote is None:
-                advice = f"start it again: callboard serve; or remove {settings.data / SERVER_FILE}"
+                advice = f"start it again: {place.command('serve')}; or remove {settings.data / SERVER_FILE}"
                 report.checks.append(
                     Check("server", State.FAIL, f"process {server.pid} does not listen at {server.url}", advice)
                 )
@@ -126,16 +129,41 @@ def _token(folder: Path) -> Check:
     return Check("token", State.OK, mode)
 
 
-async def _store(settings: Settings) -> list[Check]:
+def _files(settings: Settings) -> Check:
+    """Who may read what is stored. What exists is told and never changed: somebody may have meant it."""
+    file = settings.store_file
+    stored = [] if file is None else [file.with_name(file.name + end) for end in ("", "-wal", "-shm", SUFFIX)]
+    open_to_others = [name for name in (*stored, settings.data / LOCK_FILE) if _others_reach(name)]
+    if not open_to_others:
+        return Check("files", State.OK, "what is stored is for this user only")
+    named = ", ".join(name.name for name in open_to_others)
+    advice = f"chmod 600 {shlex.join(map(str, open_to_others))}"
+    return Check("files", State.WARN, f"other users of this machine may open {named}", advice)
+
+
+def _others_reach(file: Path) -> bool:
+    """Whether the modes of the file and of its folder let anybody else open it."""
+    try:
+        return bool(file.stat().st_mode & 0o066) and bool(file.parent.stat().st_mode & 0o011)
+    except OSError:
+        return False
+
+
+def _to_be_typed(check: Check, place: Place) -> Check:
+    """The same check; the one command that a server may advise is for where this one was asked."""
+    return attrs.evolve(check, advice=check.advice.replace(f"{PROGRAM} {PRUNE}", place.command(PRUNE)))
+
+
+async def _store(settings: Settings, place: Place) -> list[Check]:
     file = settings.store_file
     if file is None:
         return [file_check(None)]
     if not file.exists():
-        return [Check("store", State.WARN, f"{file} does not exist yet", "callboard serve makes it")]
+        return [Check("store", State.WARN, f"{file} does not exist yet", f"it is made by: {place.command('serve')}")]
     try:
         waiting = unapplied(settings.store)
         if waiting:
-            advice = "callboard migrate (serve does the same)"
+            advice = f"{place.command('migrate')} (serve does the same)"
             return [
                 file_check(file),
                 Check("schema", State.WARN, f"not applied yet: {', '.join(waiting)}", advice),

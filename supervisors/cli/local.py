@@ -25,12 +25,13 @@ from ...actors.ports import Tuning
 from ...storage.model.access import check_member_name, check_project, digest, new_secret
 from ...storage.model.addresses import Scope, check_path
 from ...storage.model.errors import InvalidField, NotFound
+from ...storage.model.ids import keyed_id
 from ...storage.model.limits import PAGE_LIMIT
 from ...storage.ops import AddMember, RevokeCredential, SuspendMember
 from ...storage.ops.access import issue_token
 from ...storage.store import Store, open_store
 from ..runtime import OPERATOR
-from .board import Json, check_session
+from .board import Json, check_session, requeue_key
 
 SCOPE: Final = Scope()
 
@@ -38,7 +39,9 @@ SCOPE: Final = Scope()
 class _NoTasks:
     """What a desk is given to start tasks with where there are none: nothing here follows a session."""
 
-    def start(self, name: str, fn: Callable[..., Awaitable[object]], /, *args: Any) -> None:
+    def start(
+        self, name: str, fn: Callable[..., Awaitable[object]], /, *args: Any, scope: trio.CancelScope | None = None
+    ) -> None:
         raise RuntimeError(f"{name} can't be started: no runtime is here")
 
 
@@ -100,7 +103,11 @@ class Local:
         return {**message_view(view), "history": history_view(await self._reads.attempts(SCOPE, view.id))}
 
     async def requeue(self, message: str) -> Json:
-        return receipt_view(await self._desk.requeue(SCOPE, message, principal=OPERATOR.principal))
+        principal = OPERATOR.principal
+        known = (await self._desk.receipt(SCOPE, message, principal=principal)).id
+        # As the server makes it of the same key, so that a repeat is one whoever answers.
+        new_id = keyed_id("msg", SCOPE.tenant, SCOPE.project, principal, "requeue", requeue_key(known))
+        return receipt_view(await self._desk.requeue(SCOPE, known, principal=principal, new_id=new_id))
 
     async def cancel(self, message: str) -> Json:
         return message_view(await self._desk.cancel(SCOPE, message, principal=OPERATOR.principal))

@@ -48,6 +48,11 @@ def piece(text: str) -> None:
     _put(sys.stdout, plain(text))
 
 
+def wipe() -> None:
+    """Take back the terminal's line that standard output is in."""
+    _put(sys.stdout, _CLEAR)
+
+
 def plain(text: str) -> str:
     """`text` without what a terminal would obey; line breaks and tabs stay."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
@@ -100,6 +105,12 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         if room is not None and cell_len(text) > room:
             text = set_cell_size(text, room - 1).rstrip() + "…"
         _put(sys.stdout, f"{text}\n")
+
+
+def more(answer: dict[str, Any]) -> None:
+    """Say how to go on, if this was not all of a listing."""
+    if answer["has_more"]:
+        note(f"there are more: the same command with --cursor {answer['next']}")
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from ...actors.edges.token_file import TOKEN_FILE, load_or_create_token
 from ...storage.model.errors import CallboardError, Rejected, Unavailable, UnknownTarget, error_named
 from ...storage.wire import parse_object
 from .announce import Server
-from .board import Json, check_session
+from .board import Json, check_session, requeue_key
 
 SECONDS: Final = 30.0
+KEY: Final = "Idempotency-Key"
 
 
 class Remote:
@@ -58,7 +59,8 @@ class Remote:
         return await self._ask("GET", f"/v1/messages/{quote(message, safe='')}")
 
     async def requeue(self, message: str) -> Json:
-        return await self._ask("POST", f"/v1/inbox/{quote(message, safe='')}/requeue")
+        known = (await self.message(message))["id"]
+        return await self._ask("POST", f"/v1/inbox/{known}/requeue", headers={KEY: requeue_key(known)})
 
     async def cancel(self, message: str) -> Json:
         return await self._ask("POST", f"/v1/inbox/{quote(message, safe='')}/cancel")

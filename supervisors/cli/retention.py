@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from ...storage.model.errors import SettingsError
+from .arguments import Asked
 from .asking import ask, wants_json
 from .board import Found, Json
 from .output import as_json, line
@@ -15,7 +15,7 @@ _AGE: Final = re.compile(r"([0-9]{1,9})([smhdw])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
-def inbox_prune_command(older_than: str, project: str | None, options: Mapping[str, Any]) -> int:
+def inbox_prune_command(older_than: str, project: str | None, asked: Asked) -> int:
     """Take the bodies of old messages, however many there are, and tell how many."""
     keep = seconds_in(older_than)
 
@@ -28,8 +28,8 @@ def inbox_prune_command(older_than: str, project: str | None, options: Mapping[s
             more = answer["more"]
         return total
 
-    answer = ask(options, question)
-    if wants_json(options):
+    answer = ask(asked, question)
+    if wants_json(asked):
         as_json(answer)
     else:
         line(f"bodies forgotten: {answer['blanked']}, rows deleted: {answer['deleted']}; transcripts are as they were")

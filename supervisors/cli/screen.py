@@ -10,7 +10,8 @@ from typing import Any
 import attrs
 
 from ...actors.client import Show, ShowKind
-from .output import line, note, piece
+from .lines import PROMPT, Lines
+from .output import line, note, piece, wipe
 
 AGAIN = "(starting again)"
 
@@ -20,6 +21,9 @@ class Screen:
     """Where a chat is shown. Interactive: everybody's messages and a prompt; else only answers, as plain text."""
 
     interactive: bool
+    lines: Lines
+    transcript: str
+    """The command that shows all of the conversation."""
     _open: bool = attrs.field(default=False, init=False)
     """The cursor is within a line of streamed text."""
     _prompted: bool = attrs.field(default=False, init=False)
@@ -36,8 +40,8 @@ class Screen:
                 self._break()
                 line(f"{show.label}: {show.text}")
             case ShowKind.TEXT:
-                if not self._open:
-                    self._break()
+                if not self._open or self._prompted:
+                    self._begin()
                 piece(show.text)
                 self._open = True
             case ShowKind.DROPPED:
@@ -55,17 +59,32 @@ class Screen:
                 note(f"failed: {show.text}")
             case ShowKind.GAP:
                 self._break()
-                note("some events are gone; `callboard sessions read` has the transcript")
+                note(f"some events are gone; all that was said: {self.transcript}")
+
+    def ask(self) -> None:
+        """A line is about to be asked for."""
+        if self.lines.edited:
+            self._prompted = True  # also within a line of streamed text: the editor draws it in any case
+        else:
+            self.prompt()
 
     def prompt(self) -> None:
-        """Ask for a line, if somebody is there and nothing is being said."""
-        if self.interactive and not self._open and not self._prompted:
-            piece("> ")
+        """Show that a line is waited for, and what of it is typed, if somebody is there and nothing is being said."""
+        if not self.interactive or self._open or self._prompted:
+            return
+        draft = self.lines.draft
+        if draft is not None or not self.lines.edited:
+            piece(PROMPT + (draft or ""))
             self._prompted = True
 
     def typed(self) -> None:
         """A line was entered: the terminal is at the beginning of the next one."""
         self._prompted = False
+
+    def help(self, text: str) -> None:
+        """What may be typed."""
+        self._break()
+        note(text)
 
     def remark(self, text: str) -> None:
         """Something about the conversation."""
@@ -87,6 +106,8 @@ class Screen:
         if not show.streaming:
             self._break()
         if show.text:
+            if self._prompted:
+                self._begin()
             piece(show.text)
             self._open = True
         if self._open:
@@ -94,7 +115,17 @@ class Screen:
         if show.stopped:
             note("(stopped)")
 
+    def _begin(self) -> None:
+        """Begin a line of streamed text, or go on with it where a line was typed into it."""
+        if self._prompted and self.lines.edited:
+            wipe()
+            self._prompted = False
+        elif not self._open:
+            self._break()
+
     def _break(self) -> None:
-        if self._open or self._prompted:
+        if self._prompted and self.lines.edited:
+            wipe()  # the editor shows it again, with what is typed so far
+        elif self._open or self._prompted:
             piece("\n")
         self._open = self._prompted = False

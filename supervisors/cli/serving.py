@@ -12,7 +12,9 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import shlex
 import signal
+import ssl
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
@@ -25,7 +27,7 @@ import attrs
 import trio
 
 from ...actors.edges.limits import Limits
-from ...actors.edges.listeners import close_listeners, open_listeners, tls_context
+from ...actors.edges.listeners import AddressInUse, close_listeners, open_listeners, tls_context
 from ...actors.edges.token_file import TOKEN_FILE, load_or_create_token
 from ...storage.sqlite.lock import FileLock
 from ..demo import demonstration
@@ -36,7 +38,8 @@ from ..team import Team, load_team, open_places
 from ..telemetry import set_up_logs, traces_of_server, watching_loop
 from ..tree import ChildSpec
 from .announce import FILE as SERVER_FILE
-from .announce import announced, take_folder, withdraw
+from .announce import announced, refuse_second, take_folder, withdraw
+from .arguments import program
 from .ending import Ending, end_now
 from .output import as_json, line, progress
 
@@ -58,20 +61,18 @@ def serve_command(arguments: Mapping[str, Any]) -> int:
         # What a team's modules and agents print must not come before the line that says where it serves, or take its place.
         quiet.enter_context(redirect_stdout(sys.stderr))
         team = load_team(settings.team) if settings.team is not None else demonstration(settings.chat_model())
-        settings.make_folder()
-        with (
-            take_folder(settings.data) as lock,
-            traces_of_server(settings.traces) as provider,
-            _Signals(settings.data / SERVER_FILE) as signals,
-        ):
-            trio.run(_Serve(settings, team, _front_settings(settings), lock, quiet, provider).run, signals)
+        with traces_of_server(settings.traces) as provider, _Signals(settings.data / SERVER_FILE) as signals:
+            trio.run(_Serve(settings, team, _tls(settings), quiet, provider).run, signals)
     return 0
 
 
-def _front_settings(settings: Settings) -> FrontSettings:
-    tls = None
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        tls = tls_context(settings.tls_cert, settings.tls_key)
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return tls_context(settings.tls_cert, settings.tls_key)
+
+
+def _front_settings(settings: Settings, tls: ssl.SSLContext | None) -> FrontSettings:
     return FrontSettings(
         token=load_or_create_token(settings.data, own=True),
         host=settings.host,
@@ -81,6 +82,13 @@ def _front_settings(settings: Settings) -> FrontSettings:
         limits=Limits(connections=connections_most(CONNECTIONS)),
         in_force=shown(settings),
     )
+
+
+async def _listen(settings: Settings) -> list[trio.SocketListener]:
+    try:
+        return await open_listeners(settings.host, settings.port)
+    except AddressInUse as error:
+        raise AddressInUse(f"{error.message}; take another one: --port N, or 0 for any") from None
 
 
 def connections_most(wanted: int) -> int:
@@ -106,8 +114,7 @@ class _Serve:
 
     settings: Settings
     team: Team
-    front_settings: FrontSettings
-    lock: FileLock
+    tls: ssl.SSLContext | None
     quiet: ExitStack
     provider: TracerProvider | None
 
@@ -115,7 +122,7 @@ class _Serve:
         settings, stop = self.settings, trio.Event()
         signals.listen(stop, trio.lowlevel.current_trio_token())
         ending = Ending(stop, partial(withdraw, settings.data / SERVER_FILE))
-        with watching_loop(), ExitStack() as bound, ExitStack() as opening:
+        with watching_loop(), ExitStack() as held, ExitStack() as bound, ExitStack() as opening:
             opening.enter_context(progress(f"opening {settings.store}"))
             # Why it could not start is told once, as the error that ends the command.
             opening.enter_context(_muted(logging.getLogger("callboard.tree")))
@@ -123,10 +130,14 @@ class _Serve:
                 start, waiting = trio.CancelScope(), trio.CancelScope()
                 nursery.start_soon(_cancel_at, stop, start, waiting)
                 with start:
-                    # Before the store: where the address is taken, no turn may be started only to be cancelled.
-                    listeners = await open_listeners(settings.host, settings.port)
+                    # The address before all else: where it is taken, nothing may be left behind, and no turn started only to be
+                    # cancelled. But who has it may be this folder's own server, which is the better answer.
+                    refuse_second(settings.data)
+                    listeners = await _listen(settings)
                     bound.callback(close_listeners, listeners)
-                    front = Front(self.front_settings, listeners)
+                    settings.make_folder()
+                    lock = held.enter_context(await take_folder(settings.data))
+                    front = Front(_front_settings(settings, self.tls), listeners)
 
                     def extra(runtime: Runtime) -> list[ChildSpec]:
                         nursery.start_soon(ending.watch, runtime)
@@ -143,15 +154,15 @@ class _Serve:
                             await open_places(runtime, self.team)
                             opening.close()
                             waiting.cancel()  # from here on a stop is a clean stop
-                            await self._until(stop, front, runtime)
+                            await self._until(stop, front, runtime, lock)
                 nursery.cancel_scope.cancel()
         log.info("stopped")
 
-    async def _until(self, stop: trio.Event, front: Front, runtime: Runtime) -> None:
+    async def _until(self, stop: trio.Event, front: Front, runtime: Runtime, lock: FileLock) -> None:
         """From the moment that everything runs to the signal."""
         url = front.url
         with announced(self.settings, url):
-            self.lock.announce(url)
+            lock.announce(url)
             runtime.store.announce(url)
             console = await front.console_link()
             self.quiet.close()
@@ -166,11 +177,11 @@ def _tell(settings: Settings, url: str, console: str) -> None:
     if settings.json:
         as_json({"url": url, "console": console, "token_file": str(token_file), "pid": os.getpid()})
     else:
-        here = "" if settings.data == _current() else f" --data {settings.data}"
+        here = "" if settings.data == _current() else f" --data {shlex.quote(str(settings.data))}"
         line(f"Callboard serves {url} (process {os.getpid()}); the store is {settings.store}.")
         line(f"The operator's token is in {token_file}.")
         line(f"The console, to be opened once within ten minutes:  {console}")
-        line(f"Talk to it:  callboard chat{here}    Look at it:  callboard sessions list{here}")
+        line(f"Talk to it:  {program()} chat{here}    Look at it:  {program()} sessions list{here}")
     sys.stdout.flush()
 
 

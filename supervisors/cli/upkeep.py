@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import trio
 
 from ...storage.model.errors import Rejected
 from ...storage.store import open_store
 from ..settings import load_settings
+from .arguments import Asked
 from .output import as_json, line, progress
 
 
-def migrate_command(options: Mapping[str, Any]) -> int:
+def migrate_command(asked: Asked) -> int:
     """Open the store once, which brings it up to date, and tell what was done."""
-    settings = load_settings(options)
+    settings = load_settings(asked.settings)
 
     async def run() -> tuple[str, ...]:
         async with open_store(settings.store) as store:

@@ -73,13 +73,23 @@ class DynamicSupervisor:
 
     @overload
     def start(
-        self, name: str, fn: Callable[[*_Ts], Awaitable[object]], /, *args: *_Ts, cooperative: Literal[False] = False
+        self,
+        name: str,
+        fn: Callable[[*_Ts], Awaitable[object]],
+        /,
+        *args: *_Ts,
+        cooperative: Literal[False] = False,
+        scope: trio.CancelScope | None = None,
     ) -> None: ...
     @overload
     def start(self, name: str, fn: _Fn, /, *args: object, cooperative: Literal[True]) -> None: ...
-    def start(self, name: str, fn: _Fn, /, *args: object, cooperative: bool = False) -> None:
+    def start(
+        self, name: str, fn: _Fn, /, *args: object, cooperative: bool = False, scope: trio.CancelScope | None = None
+    ) -> None:
         """Start `fn(*args)` as a child; a cooperative one gets `child=` (a `Child`) as well.
 
+        With `scope` the child is stopped by cancelling that, which it enters itself around all that may take long: the
+        scope that it has anyway then serves for this too. Its other awaits are cut off if this supervisor is cancelled.
         Returns at once; the child begins at the caller's next checkpoint. Raises `AlreadyRunning` while the name's last
         task lives, `TooManyChildren`, and `NotRunning` outside `run` or while it stops; then nothing was started.
         """
@@ -93,7 +103,8 @@ class DynamicSupervisor:
             raise TooManyChildren(self.name, self._max_children)
         child = Child(name, trio.Event()) if cooperative else None
         # Shielded for the reason given in `lives`: `run` stops the children, within their grace.
-        task = tasks[name] = TemporaryLife(name, trio.CancelScope(shield=True), self._clock(), child)
+        own = scope is not None
+        task = tasks[name] = TemporaryLife(name, scope or trio.CancelScope(shield=True), own, self._clock(), child)
         nursery.start_soon(self._live, task, fn, args, name=name)
 
     def running(self, name: str) -> bool:
@@ -182,8 +193,11 @@ class DynamicSupervisor:
 
     async def _live(self, task: TemporaryLife, fn: _Fn, args: tuple[object, ...]) -> None:
         try:
-            with task.scope:
-                await (fn(*args) if task.child is None else fn(*args, child=task.child))
+            if task.own:
+                await fn(*args)
+            else:
+                with task.scope:
+                    await (fn(*args) if task.child is None else fn(*args, child=task.child))
         except Exception as error:
             # The name first: `on_failure` may start the next task under it.
             self._forget(task)

@@ -134,6 +134,8 @@ class TemporaryLife:
 
     name: str
     scope: trio.CancelScope
+    own: bool
+    """Whether the child enters `scope` itself."""
     since: float
     child: Child | None
     state: State = State.RUNNING

@@ -11,7 +11,8 @@ import trio
 from callboard.storage.model.errors import LimitReached, MailboxFull
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Reason
-from callboard.storage.ops import Absorb, Cancel, Fail, Retry
+from callboard.storage.model.turns import StepKind
+from callboard.storage.ops import Absorb, Cancel, Fail, RecordStep, Requeue, Retry
 
 if TYPE_CHECKING:
     from conftest import Kit, Reopen
@@ -154,3 +155,35 @@ async def test_a_restart_refills_no_pair(reopen: Reopen) -> None:
     async with reopen() as kit:
         with pytest.raises(LimitReached):
             await kit.post(two, sender=kit.as_sender(one), kind=Kind.AGENT_MESSAGE, pair_limit=2)
+
+
+@pytest.mark.spec("RT-14")
+async def test_steps_that_fill_a_batch_do_not_share_one(kit: Kit) -> None:
+    sessions = [await kit.open() for _ in range(3)]
+    for session in sessions:
+        await kit.post(session)
+    claims = await kit.claims()
+    large = "x" * (3 * 1024 * 1024)
+    before = kit.store.statistics()["batches"]
+    async with trio.open_nursery() as nursery:
+        for claimed in claims:
+            step = RecordStep(claimed.lease, "round:1", StepKind.ROUND, 1, done=True, data={}, result={"text": large})
+            nursery.start_soon(kit.store.apply, step)
+    assert kit.store.statistics()["batches"] == before + 3
+
+
+@pytest.mark.spec("RT-14")
+async def test_a_requeue_is_bounded_as_a_send_is(kit: Kit) -> None:
+    session, parent = await kit.open(), await kit.open()
+    old = await kit.turn(session)
+    await kit.post(session)
+    before = await kit.snapshot()
+    with pytest.raises(MailboxFull):
+        await kit.store.apply(Requeue(kit.scope, old.id, depth_limit=1))
+    assert await kit.snapshot() == before
+    assert (await kit.store.apply(Requeue(kit.scope, old.id, depth_limit=2))).created
+    # A result is exempt, also when it is given again.
+    result = await kit.post(parent, kind=Kind.SUBAGENT_RESULT, depth_limit=None)
+    await kit.store.apply(Cancel(kit.scope, result.id))
+    await kit.post(parent)
+    assert (await kit.store.apply(Requeue(kit.scope, result.id, depth_limit=1))).created

@@ -8,9 +8,10 @@ import attrs
 import pytest
 import trio
 
+from callboard.storage.model.errors import Inactive, LeaseLost
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Status
-from callboard.storage.ops import Renew, Retry
+from callboard.storage.ops import Cancel, Renew, RequestStop, Retry
 
 if TYPE_CHECKING:
     from conftest import Kit
@@ -77,6 +78,28 @@ async def test_a_mailbox_of_an_unknown_agent_is_put_off_five_seconds_without_an_
     assert (view.status, view.attempts, view.takeovers, view.attempt) == (Status.PENDING, 0, 0, 0)
     assert "attempt.claimed" not in await kit.kinds(unknown)
     assert await kit.claims() == ()
+
+
+@pytest.mark.spec("RT-12")
+async def test_a_lost_turn_of_an_unknown_agent_goes_back_to_its_place(kit: Kit) -> None:
+    session = await kit.open("stranger")
+    head = await kit.post(session)
+    lost = await kit.claim(session, seconds=-1, agents=frozenset({"stranger"}))
+    assert (await kit.store.reads.session(kit.scope, session.id)).status == "active"
+    assert await kit.claims() == ()
+    view = await kit.message(head.id)
+    assert (view.status, view.takeovers, view.attempts) == (Status.PENDING, 1, 0)
+    assert view.available_at is not None
+    assert view.available_at > kit.store.now()
+    assert (await kit.kinds(session))[-1] == "attempt.relinquished"
+    assert (await kit.store.reads.session(kit.scope, session.id)).status == "idle"
+    with pytest.raises(LeaseLost):
+        await kit.commit(lost)
+    # Nothing of it is active any more: it may be cancelled, and an idle session can't be stopped.
+    with pytest.raises(Inactive):
+        await kit.store.apply(RequestStop(kit.scope, lost.lease.recipient))
+    await kit.store.apply(Cancel(kit.scope, head.id))
+    assert (await kit.message(head.id)).status is Status.FAILED
 
 
 async def test_a_mailbox_whose_task_still_lives_here_is_left_out(kit: Kit) -> None:

@@ -24,7 +24,7 @@ from callboard.storage.reads import Reads
 if TYPE_CHECKING:
     from conftest import Kit
 
-UNSCOPED = {"counts", "integrity", "oldest_due", "schema", "stuck"}
+UNSCOPED = {"counts", "integrity", "moved", "oldest_due", "schema", "stuck"}
 """What the runtime itself asks: numbers and addresses over all scopes, never text."""
 
 

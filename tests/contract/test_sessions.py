@@ -13,7 +13,7 @@ from callboard.storage.model.errors import Conflict, InvalidField, PathTaken, Re
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.sessions import SessionKind
 from callboard.storage.model.states import Reason, Status
-from callboard.storage.ops import Absorb, DeleteSession, UpdateSession
+from callboard.storage.ops import Absorb, DeleteSession, Renew, UpdateSession
 from callboard.storage.ops.sessions import open_session
 
 if TYPE_CHECKING:
@@ -145,6 +145,28 @@ async def test_deleting_twice_is_deleting_once_and_unknown_ones_cannot_be_delete
             await kit.store.apply(DeleteSession(kit.scope, unknown, kit.ann))
     with pytest.raises(UnknownTarget):
         await kit.store.apply(UpdateSession(kit.scope, session.id, "back"))
+
+
+async def test_an_opening_that_is_repeated_after_the_deletion_is_refused(kit: Kit) -> None:
+    op = open_session(kit.scope, "echo", path="/desk", title="Desk")
+    session = (await kit.store.apply(op)).session
+    await kit.store.apply(delete(kit, session))
+    with pytest.raises(UnknownTarget) as caught:
+        await kit.store.apply(op)
+    assert caught.value.path == "id"
+    with pytest.raises(Conflict):
+        await kit.store.apply(attrs.evolve(op, title="Another"))
+    assert (await kit.store.reads.sessions(kit.scope)).items == ()
+    assert (await kit.open(path="/desk")).id != session.id
+
+
+async def test_the_holder_of_a_deleted_session_learns_it_at_its_next_renewal(kit: Kit) -> None:
+    session, other = await kit.open(), await kit.open()
+    await kit.post(session)
+    await kit.post(other)
+    mine, others = sorted((claimed.lease for claimed in await kit.claims()), key=lambda lease: lease.mailbox)
+    await kit.store.apply(delete(kit, session))
+    assert (await kit.store.apply(Renew((mine, others), 30))).lost == {mine.mailbox}
 
 
 @pytest.mark.spec("NS-3")

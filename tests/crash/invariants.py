@@ -1,6 +1,6 @@
-"""What must hold of the rows of a store once all work is done, however often its processes were killed.
+"""What must hold of the rows of a store, however often its processes were killed: at any moment, and once all work is done.
 
-Here: one function that asks the file itself. Not here: what a single test expects beyond that. Each line of the result is a violation.
+Here: two functions that ask the database itself. Not here: what a single test expects beyond that. Each line of a result is a violation.
 """
 
 from __future__ import annotations
@@ -17,18 +17,68 @@ TERMINAL = ("turn.completed", "turn.failed", "turn.stopped")
 
 def check(rows: Rows) -> None:
     """Fail with all that is wrong with a store in which nothing is left to do."""
-    wrong = [*_file(rows), *_mailboxes(rows), *_messages(rows), *_turns(rows), *_order(rows), *_children(rows)]
+    at_rest = [*_at_rest(rows), *_messages(rows), *_turns(rows), *_children(rows)]
+    _fail_with([*rows.damage(), *_counters(rows), *_order(rows), *at_rest])
+
+
+def check_any_time(rows: Rows) -> None:
+    """Fail with all that is wrong with a store whose process has just been killed: whatever is open has an owner and a deadline."""
+    _fail_with([*rows.damage(), *_counters(rows), *_order(rows), *_owned(rows), *_once(rows)])
+
+
+def _fail_with(wrong: list[str]) -> None:
     assert not wrong, "\n".join(wrong[:40])
 
 
-def _file(rows: Rows) -> list[str]:
-    found = rows.values("PRAGMA integrity_check")
-    wrong = [] if found == ["ok"] else [f"integrity: {line}" for line in found]
-    return wrong + [f"orphan: {tuple(row)}" for row in rows.all("PRAGMA foreign_key_check")]
+def _at_rest(rows: Rows) -> list[str]:
+    """No lease left, nothing due, nothing counted as open."""
+    wrong: list[str] = []
+    for box in rows.all("SELECT * FROM mailbox"):
+        left = {name: box[name] for name in AT_REST if box[name] is not None}
+        if left or box["depth"] or box["taken"]:
+            wrong.append(f"{box['recipient']}: not at rest: {left}, depth {box['depth']}, taken {box['taken']}")
+    return wrong
 
 
-def _mailboxes(rows: Rows) -> list[str]:
-    """No lease left, nothing due, counters that count what is there."""
+def _owned(rows: Rows) -> list[str]:
+    """Every open message will be looked at again: its mailbox is due, because it is held, waits for its time, or is to be claimed now."""
+    wrong: list[str] = []
+    for box in rows.all(
+        "SELECT m.*, s.deleted_at, s.child_state, count(e.id) AS open, coalesce(sum(e.wakes), 0) AS waking,"
+        " coalesce(sum(e.status = 'processing'), 0) AS processing, coalesce(sum(e.id = m.head), 0) AS heads,"
+        " coalesce(sum(e.id = m.head AND e.status = 'processing'), 0) AS running"
+        " FROM mailbox AS m LEFT JOIN session AS s ON s.mailbox = m.id"
+        " LEFT JOIN message AS e ON e.mailbox = m.id AND e.status IN ('pending', 'processing') GROUP BY m.id"
+    ):
+        found = {name: box[name] for name in ("holder", "head", "due", "depth", "taken", "open", "waking", "processing")}
+        held, claimed, deleted = box["holder"] is not None, box["head"] is not None, box["deleted_at"] is not None
+        checks = {
+            "open messages are counted": box["depth"] == box["open"],
+            "due exactly if something can be done": (box["due"] is not None) == (box["waking"] > 0),
+            "a holder has a head": claimed or not held,
+            "the head is running": box["running"] == claimed,
+            "what is processing is of the turn": box["processing"] == (box["taken"] if claimed else 0),
+            "nothing is open after the end of its session": not (deleted and box["open"]),
+            "a running child has its task": box["child_state"] != "running" or box["open"] > 0,
+        }
+        wrong += [f"{box['recipient']}: not so: {text}: {found}" for text, holds in checks.items() if not holds]
+    return wrong + [f"question {row[0]} has no end" for row in rows.all("SELECT id FROM approval WHERE expires IS NULL")]
+
+
+def _once(rows: Rows) -> list[str]:
+    """A marker stands for exactly one delivered message, and only for such."""
+    return [
+        f"{row['uid']}: {row['status']} with {row['markers']} markers"
+        for row in rows.all(
+            "SELECT e.uid, e.status, count(k.id) AS markers FROM message AS e"
+            " LEFT JOIN marker AS k ON k.mailbox = e.mailbox AND k.message = e.id GROUP BY e.id"
+        )
+        if row["markers"] != (row["status"] == "delivered")
+    ]
+
+
+def _counters(rows: Rows) -> list[str]:
+    """Numbers of events and entries are dense, and the counters count what is there."""
     wrong: list[str] = []
     for box in rows.all(
         "SELECT m.*, (SELECT count(*) FROM event AS e WHERE e.mailbox = m.id) AS events,"
@@ -36,9 +86,6 @@ def _mailboxes(rows: Rows) -> list[str]:
         " (SELECT count(*) FROM entry AS e WHERE e.mailbox = m.id) AS entries,"
         " (SELECT max(seq) FROM entry AS e WHERE e.mailbox = m.id) AS last FROM mailbox AS m"
     ):
-        left = {name: box[name] for name in AT_REST if box[name] is not None}
-        if left or box["depth"] or box["taken"]:
-            wrong.append(f"{box['recipient']}: not at rest: {left}, depth {box['depth']}, taken {box['taken']}")
         # Unique indexes forbid a number twice, so as many rows as the highest number means dense from 1.
         if not box["events"] == (box["top"] or 0) == box["last_event"]:
             wrong.append(f"{box['recipient']}: events {box['events']}, top {box['top']}, counter {box['last_event']}")
@@ -108,14 +155,20 @@ def _turns(rows: Rows) -> list[str]:
 
 
 def _order(rows: Rows) -> list[str]:
-    """Answers stand in the order of what they answer (INB-6)."""
+    """What was consumed, and its answers, stand in the order of acceptance for each target and mode (INB-6)."""
+    consumed: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for mailbox, wakes, steers, message in rows.all(
+        "SELECT e.mailbox, e.wakes, e.steers, e.id FROM marker AS k JOIN message AS e ON e.id = k.message ORDER BY k.id"
+    ):
+        consumed[mailbox, wakes, steers].append(message)
     asked: dict[int, list[int]] = defaultdict(list)
     for mailbox, seq in rows.all(
         "SELECT e.mailbox, m.seq FROM entry AS e JOIN message AS m ON m.id = e.message"
         " WHERE e.role = 'assistant' ORDER BY e.mailbox, e.seq"
     ):
         asked[mailbox].append(seq)
-    return [f"mailbox {box}: answered {seqs}" for box, seqs in asked.items() if seqs != sorted(seqs)]
+    wrong = [f"mailbox and mode {box}: consumed {ids}" for box, ids in consumed.items() if ids != sorted(ids)]
+    return wrong + [f"mailbox {box}: answered {seqs}" for box, seqs in asked.items() if seqs != sorted(seqs)]
 
 
 def _children(rows: Rows) -> list[str]:

@@ -42,9 +42,9 @@ class Refused(Exception):
 class Worker:
     """One process. `said` are its lines so far, also those that a killed one had printed before."""
 
-    def __init__(self, zygote: Zygote) -> None:
+    def __init__(self, zygote: Zygote, program: str) -> None:
         self._zygote = zygote
-        self.pid, stdin, stdout = zygote.fork()
+        self.pid, stdin, stdout = zygote.fork(program)
         self.said: list[Line] = []
         self.ended = trio.Event()
         self._stdin = trio.lowlevel.FdStream(stdin)
@@ -157,14 +157,15 @@ class Zygote:
             self._process = subprocess.Popen(
                 [sys.executable, "-W", "error", str(HERE / "worker.py"), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": str(LINKS)},
+                # What is unordered stands in the same order in all of them, so that a day can be repeated to the step.
+                env={**os.environ, "PYTHONPATH": str(LINKS), "PYTHONHASHSEED": "0"},
             )
 
-    def fork(self) -> tuple[int, int, int]:
-        """A new worker: its pid, and our ends of its stdin and stdout."""
+    def fork(self, program: str) -> tuple[int, int, int]:
+        """A new worker, which runs `commands` or `day`: its pid, and our ends of its stdin and stdout."""
         stdin, to_stdin = os.pipe()
         from_stdout, stdout = os.pipe()
-        socket.send_fds(self._control, [b"fork"], [stdin, stdout])
+        socket.send_fds(self._control, [b"fork " + program.encode()], [stdin, stdout])
         os.close(stdin)
         os.close(stdout)
         return self._answer(), to_stdin, from_stdout
@@ -193,9 +194,9 @@ class Workers:
         self._nursery = nursery
         self._started: list[Worker] = []
 
-    def start(self) -> Worker:
+    def start(self, program: str = "commands") -> Worker:
         """A worker that has opened nothing yet."""
-        worker = Worker(self._zygote)
+        worker = Worker(self._zygote, program)
         self._started.append(worker)
         self._nursery.start_soon(worker.pump)
         return worker

@@ -43,6 +43,12 @@ class Rows:
         with self._connected("rw") as connection:
             return connection.execute(sql, values).rowcount
 
+    def damage(self) -> list[str]:
+        """What the database itself finds wrong with its file."""
+        found = self.values("PRAGMA integrity_check")
+        wrong = [] if found == ["ok"] else [f"integrity: {line}" for line in found]
+        return wrong + [f"orphan: {tuple(row)}" for row in self.all("PRAGMA foreign_key_check")]
+
     def message(self, message_id: str) -> sqlite3.Row:
         return self.one("SELECT * FROM message WHERE message_id = ?", message_id)
 

@@ -2,7 +2,8 @@
 
 stdin: `{"do": command, "n": number, ...}` a line. stdout: `{"said": ...}` lines; the answer to a command is `{"said": "reply", "n": number}`
 with its result, or with `error`. A receipt is printed after its send has returned, never before. A worker opens nothing by itself.
-SIGTERM and the end of stdin stop it cleanly. Run with a socket's descriptor as its argument, this file forks workers (`worker_fork`).
+SIGTERM and the end of stdin stop it cleanly. Run with a socket's descriptor as its argument, this file forks workers (`worker_fork`); those
+that are asked for by the name `day` take no commands, but live one day (`worker_day`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ WALL = Wall()
 WALL.install()
 
 from worker_agents import Gates, make_agents  # noqa: E402 (the clock is patched first)
+from worker_day import live_a_day  # noqa: E402
 from worker_fork import fork_workers  # noqa: E402
 from worker_story import converse, settled  # noqa: E402
 from worker_tools import Side  # noqa: E402
@@ -210,5 +212,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    fork_workers(int(sys.argv[1]))
-    trio.run(main)
+    if fork_workers(int(sys.argv[1])) == "day":
+        live_a_day(WALL)
+    else:
+        trio.run(main)

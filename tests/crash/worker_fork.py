@@ -12,10 +12,10 @@ import socket
 import sys
 
 
-def fork_workers(control: int) -> None:
-    """Serve requests on the socket `control` until its other end is closed, then exit. Returns in the children alone.
+def fork_workers(control: int) -> str:
+    """Serve requests on the socket `control` until its other end is closed, then exit. Returns in the children alone: which program to run.
 
-    `fork` comes with two descriptors, the child's stdin and stdout, and is answered by its pid; `wait PID` by its exit code or minus
+    `fork PROGRAM` comes with two descriptors, the child's stdin and stdout, and is answered by its pid; `wait PID` by its exit code or minus
     the signal. A child stays a zombie until it is waited for, so a pid is never somebody else's.
     """
     gc.freeze()
@@ -23,7 +23,7 @@ def fork_workers(control: int) -> None:
         while True:
             request, pipes, _, _ = socket.recv_fds(requests, 64, 2)
             match request.split():
-                case [b"fork"]:
+                case [b"fork", program]:
                     pid = os.fork()
                     if pid == 0:
                         os.dup2(pipes[0], 0)
@@ -31,7 +31,7 @@ def fork_workers(control: int) -> None:
                     for pipe in pipes:
                         os.close(pipe)
                     if pid == 0:
-                        return
+                        return program.decode()
                     requests.send(b"%d" % pid)
                 case [b"wait", pid]:
                     _, status = os.waitpid(int(pid), 0)

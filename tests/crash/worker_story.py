@@ -19,14 +19,14 @@ from callboard.storage.model.states import OPEN
 async def converse(runtime: callboard.Runtime) -> None:
     """A turn that streams and waits; one that does everything, a child too; a stop that drops what is queued; the notice about that."""
     await runtime.send("/slow", "begin", message_id="m-slow")
-    await _until(runtime, partial(_streamed, runtime, "m-slow"))
+    await until(runtime, partial(_streamed, runtime, "m-slow"))
     await runtime.send("/guide", "go", message_id="m-go")
     await runtime.wait("m-go")
     (child,) = [entry.content for entry in await runtime.read("/guide") if entry.in_reply_to == "m-go"]
     result = f"subagent-result-{child.removeprefix('child ')}"
-    await _until(runtime, partial(_known, runtime, result))
+    await until(runtime, partial(_known, runtime, result))
     await runtime.wait(result)
-    await _until(runtime, partial(_stopped, runtime, "/slow", "m-slow"))
+    await until(runtime, partial(_stopped, runtime, "/slow", "m-slow"))
     await runtime.wait("m-slow")
     await runtime.send("/guide", "notices?", message_id="m-notices")
     await runtime.wait("m-notices")
@@ -39,7 +39,7 @@ async def settled(runtime: callboard.Runtime) -> None:
     async def nothing_left() -> bool:
         return await runtime.store.reads.counts(float("inf")) == (0, 0)
 
-    await _until(runtime, nothing_left)
+    await until(runtime, nothing_left)
 
 
 async def _streamed(runtime: callboard.Runtime, message_id: str) -> bool:
@@ -65,8 +65,8 @@ async def _stopped(runtime: callboard.Runtime, session: str, message_id: str) ->
     return True
 
 
-async def _until(runtime: callboard.Runtime, holds: Callable[[], Awaitable[bool]]) -> None:
-    """Look again at every change; once a second too, as hints may be lost."""
+async def until(runtime: callboard.Runtime, holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until something holds. Look again at every change; once a second too, as hints may be lost."""
     changed = trio.Event()
     with runtime.store.changes.watch(None, lambda _: changed.set()):
         while not await holds():

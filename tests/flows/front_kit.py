@@ -34,7 +34,9 @@ class Spawn:
 
     nursery: trio.Nursery
 
-    def start(self, name: str, fn: Callable[..., Awaitable[object]], /, *args: Any) -> None:
+    def start(
+        self, name: str, fn: Callable[..., Awaitable[object]], /, *args: Any, scope: trio.CancelScope | None = None
+    ) -> None:
         self.nursery.start_soon(partial(fn, *args), name=name)
 
 

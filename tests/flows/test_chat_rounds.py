@@ -267,7 +267,8 @@ async def test_a_store_that_is_down_is_no_refusal_that_the_model_is_told(autojum
         assert await chat.ask(asks(("unlucky", {})), text("Good.")) == "Good."
         assert len(chat.model.prompts) == 2
         assert results(chat.model.prompts[1]) == [("c0", "done")]
-        assert [(view.attempt, view.attempts) for view in chat.views] == [(2, 0)]
+        # It was no error of our own store, so it is a failure of the agent like any other.
+        assert [(view.attempt, view.attempts) for view in chat.views] == [(2, 1)]
 
 
 async def test_the_five_tools_act_as_the_session(autojump_clock: MockClock) -> None:

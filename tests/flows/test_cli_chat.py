@@ -6,6 +6,7 @@ import os
 import pty
 import signal
 import sys
+import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ import trio
 from callboard.tests.flows.cli_kit import Command, Done, environment, run, running, serving
 
 COUNT = " ".join(map(str, range(1, 31)))
+LONG_COUNT = " ".join(map(str, range(1, 91)))
+"""So long that a chat finds the server again while it is being streamed."""
 
 
 async def kill(command: Command) -> None:
@@ -86,7 +89,7 @@ async def test_several_kills_while_it_waits_for_one_answer(tmp_path: Path) -> No
     async with serving(tmp_path) as first:
         port = first.port
         async with running("chat", folder=tmp_path) as chat:
-            await chat.say("count 30\n")
+            await chat.say("count 90\n")
             await chat.hang_up()
             await chat.out.until("1 2 3")
             await kill(first.command)
@@ -99,8 +102,8 @@ async def test_several_kills_while_it_waits_for_one_answer(tmp_path: Path) -> No
             async with serving(tmp_path, port=port):
                 done = await chat.end()
     assert done.code == 0
-    assert done.out.count(COUNT) == 1
-    assert done.out.splitlines()[-1] == COUNT
+    assert done.out.count(LONG_COUNT) == 1
+    assert done.out.splitlines()[-1] == LONG_COUNT
 
 
 async def test_a_message_that_fails_makes_the_exit_code_1(tmp_path: Path) -> None:
@@ -177,14 +180,16 @@ class Terminal(Command):
 
 
 @asynccontextmanager
-async def terminal(folder: Path) -> AsyncIterator[Terminal]:
-    """`callboard chat` on a terminal."""
-    ours, theirs = pty.openpty()
+async def terminal(
+    folder: Path, kind: str = "dumb", *, ends: tuple[int, int] | None = None, **variables: str
+) -> AsyncIterator[Terminal]:
+    """`callboard chat` on a terminal; one that is not dumb can edit lines."""
+    ours, theirs = ends or pty.openpty()
     async with trio.open_nursery() as nursery:
         process = await trio.lowlevel.open_process(
             [sys.executable, "-m", "callboard", "chat"],
             cwd=folder,
-            env=environment(TERM="dumb"),
+            env=environment(TERM=kind, **variables),
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -255,3 +260,61 @@ async def test_on_a_terminal_a_lost_connection_is_told(tmp_path: Path) -> None:
             await chat.out.until("\nhello\n")
             await chat.say("\x04")
             assert await chat.process.wait() == 0
+
+
+async def test_on_a_terminal_it_says_what_may_be_typed(tmp_path: Path) -> None:
+    async with serving(tmp_path), terminal(tmp_path) as chat:
+        await chat.out.until("Talking to /. /help lists what may be typed, /quit ends.\n> ")
+        await chat.say("/help\n")
+        text = await chat.out.until("Everything else is a message.\n> ")
+        assert all(f"\n{command}  " in text for command in ("/help", "/stop", "/quit"))
+        await chat.say("/exit\n")
+        await chat.out.until("(/exit is not a command, and was not sent; /help lists them)\n> ")
+        await chat.say("/ops/deploy is a path\n")
+        await chat.out.until("I know: echo TEXT")
+        await chat.say("/quit\n")
+        assert await chat.process.wait() == 0
+
+
+async def test_a_line_can_be_edited_and_called_back(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    async with serving(tmp_path) as server, terminal(tmp_path, "xterm", HOME=str(home)) as chat:
+        await chat.out.until("> ")
+        left = "\x1b[D"
+        await chat.say(f"echo hllo{left * 3}e\n")
+        await chat.out.until(lambda text: text.endswith("hello\n> "))
+        await chat.say("\x1b[A again\n")
+        await chat.out.until(lambda text: text.endswith("hello again\n> "))
+        await chat.say("echo half of a")
+        await chat.out.until(lambda text: text.endswith("echo half of a"))
+        await server.post("/", "echo from elsewhere")
+        # What is typed so far is there again below, as if nobody had interrupted.
+        await chat.out.until(
+            lambda text: text.endswith("operator: echo from elsewhere\nfrom elsewhere\n> echo half of a")
+        )
+        await chat.say(" line\n")
+        await chat.out.until(lambda text: text.endswith("half of a line\n> "))
+        await chat.say("count 1000\n")
+        await chat.out.until("1 2 3")
+        await chat.say("/stop\n")
+        await chat.out.until(lambda text: text.endswith("(stopped)\n> "))
+        chat.signal(signal.SIGINT)
+        assert await chat.process.wait() == 0
+        posts = [entry["content"] for entry in await server.transcript("/") if entry["role"] == "user"]
+    assert posts == ["echo hello", "echo hello again", "echo from elsewhere", "echo half of a line", "count 1000"]
+    assert list(home.iterdir()) == [], "what was typed is not kept"
+
+
+async def test_the_terminal_is_left_as_it_was(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    async with serving(tmp_path), terminal(tmp_path, "xterm", ends=(ours, os.dup(theirs))) as chat:
+        await chat.out.until("> ")
+        await chat.say("x")
+        await chat.out.until("> x")
+        assert termios.tcgetattr(theirs) != before, "the line is being edited"
+        chat.signal(signal.SIGINT)
+        assert await chat.process.wait() == 0
+        assert termios.tcgetattr(theirs) == before
+    os.close(theirs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import stat
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ async def test_a_running_server_is_examined_through_itself(tmp_path: Path) -> No
     assert found["state"] == "ok", found
     names = [check["name"] for check in found["checks"]]
     assert names == [
-        "settings", "token", "server", "versions", "tree", "store", "schema", "integrity", "leases", "lag", "stuck",
+        "settings", "token", "files", "server", "versions", "tree", "store", "schema", "integrity", "leases", "lag", "stuck",
         "clock", "disk", "queue", "turns",
     ]  # fmt: skip
     assert server.url in named(found, "server")["detail"]
@@ -107,6 +108,22 @@ async def test_what_others_may_read_is_no_secret_any_more(tmp_path: Path) -> Non
         server.token_file.chmod(0o600)
 
 
+async def test_files_that_others_may_open_are_told_and_left_as_they_are(tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o755)
+    async with serving(tmp_path):
+        assert named(report(await run("doctor", "--json", folder=tmp_path)), "files")["state"] == "ok"
+        (tmp_path / "callboard.db").chmod(0o644)
+        (tmp_path / "server.lock").chmod(0o644)
+    async with serving(tmp_path):
+        pass
+    found = named(report(await run("doctor", "--json", folder=tmp_path)), "files")
+    assert (found["state"], found["advice"]) == ("warn", f"chmod 600 {tmp_path}/callboard.db {tmp_path}/server.lock")
+    assert stat.S_IMODE((tmp_path / "callboard.db").stat().st_mode) == 0o644, "a start changes nothing"
+    os.chmod(tmp_path, 0o700)
+    found = named(report(await run("doctor", "--json", folder=tmp_path)), "files")
+    assert found["state"] == "ok", "nobody else comes into the folder"
+
+
 async def test_a_server_that_was_killed_is_told_from_one_that_runs(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         server.command.process.kill()
@@ -115,7 +132,7 @@ async def test_a_server_that_was_killed_is_told_from_one_that_runs(tmp_path: Pat
     assert named(found, "server")["state"] == "warn"
     assert named(found, "integrity")["state"] == "ok"
     announced = json.loads((tmp_path / "server.json").read_text())
-    with take_folder(tmp_path):
+    with await take_folder(tmp_path):
         # It has the folder, as a server has that hangs, and does not listen.
         (tmp_path / "server.json").write_text(json.dumps({**announced, "pid": os.getpid()}))
         found = report(await run("doctor", "--json", folder=tmp_path))

@@ -84,7 +84,10 @@ def test_a_listing_goes_on_at_its_cursor(seeded: Path, local: Local) -> None:
             break
         cursor = ("--cursor", answer["next"])
     assert sorted(seen) == ["/", "/ops/deploy", "/research/pricing"]
-    assert "there are more: --cursor " in local("sessions", "list", "--limit", "1", folder=seeded).err
+    assert (
+        "there are more: the same command with --cursor "
+        in local("sessions", "list", "--limit", "1", folder=seeded).err
+    )
 
 
 @pytest.mark.spec("INB-1")
@@ -124,9 +127,79 @@ async def test_the_inbox_of_a_server_is_looked_after(seeded: Path, here: Here) -
         await server.until("/", lambda kind, data: kind == "attempt.claimed" and data["message_id"] == running)
         waiting = await server.post("/", "echo one")
         assert (await here("inbox", "cancel", waiting, folder=seeded)).out == f"{waiting}: failed (cancelled)\n"
-        assert "stop that turn instead" in (await here("inbox", "cancel", running, folder=seeded)).refusal
+        refused = (await here("inbox", "cancel", running, folder=seeded)).refusal
+        session = await server.session("/")
+        assert refused == f"{running} is part of a running turn; to stop that: callboard sessions stop {session}"
         requeued = (await here("inbox", "requeue", waiting, "--json", folder=seeded)).json
         assert (requeued["created"], requeued["status"]) == (True, "pending")
+
+
+@pytest.mark.spec("INB-4")
+async def test_requeueing_twice_makes_one_message_whoever_answers(seeded: Path, here: Here) -> None:
+    (message,) = (await here("inbox", "list", "--json", folder=seeded)).json["messages"]
+    first = (await here("inbox", "requeue", "m-1", "--json", folder=seeded)).json
+    # By its other id, and then asked of a server: it is the same one.
+    again = await here("inbox", "requeue", message["id"], folder=seeded)
+    assert (again.out, again.err) == (f"already requeued as {first['message_id']} (pending)\n", "")
+    async with serving(seeded) as server:
+        await server.until("/", lambda kind, data: kind == "turn.completed" and data["message_id"] != "m-1")
+        online = await here("inbox", "requeue", "m-1", "--data", str(seeded), folder=seeded)
+        assert online.out == f"already requeued as {first['message_id']} (delivered)\n"
+        hint = f"to run that one again: callboard inbox requeue {first['message_id']} --data {seeded}\n"
+        assert (online.code, online.err) == (0, hint)
+        assert len((await here("inbox", "list", "--json", folder=seeded)).json["messages"]) == 2
+        third = (await here("inbox", "requeue", first["message_id"], "--json", folder=seeded)).json
+        assert third["created"], "the copy is a message of its own"
+
+
+def test_cancelling_what_is_over_tells_how_it_ended(seeded: Path, local: Local) -> None:
+    done = local("inbox", "cancel", "m-1", folder=seeded)
+    assert (done.code, done.refusal) == (1, "m-1 is delivered (answered) already, and nothing of it waits")
+    local("sessions", "send", "/", "echo two", "--message-id", "m-2", folder=seeded)
+    assert local("sessions", "stop", "/", "--drop-queued", folder=seeded).code == 1
+    assert local("inbox", "cancel", "m-2", folder=seeded).out == "m-2: failed (cancelled)\n"
+    assert local("inbox", "cancel", "m-2", folder=seeded).out == "m-2: failed (cancelled)\n", "it is as asked"
+
+
+async def test_cancelling_what_failed_tells_why_and_what_to_do(seeded: Path, here: Here) -> None:
+    async with serving(seeded) as server:
+        running = await server.post("/", "sleep 1000")
+        await server.until("/", lambda kind, data: kind == "attempt.claimed" and data["message_id"] == running)
+        waiting = await server.post("/", "echo one")
+        assert (await here("sessions", "stop", "/", "--drop-queued", folder=seeded)).code == 0
+        await server.until("/", lambda kind, _: kind == "turn.stopped")
+        done = await here("inbox", "cancel", waiting, "--data", ".", folder=seeded)
+    again = f"callboard inbox requeue {waiting} --data ."
+    assert done.refusal == f"{waiting} is failed (dropped) already, and nothing of it waits; to run it again: {again}"
+
+
+def test_hints_have_the_place_that_was_given(
+    seeded: Path, local: Local, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("else where")
+    place = f"--data '{elsewhere}'"
+    for command in (("sessions", "list"), ("chat",), ("console",)):
+        refusal = local(*command, "--data", str(elsewhere), folder=seeded).refusal
+        assert refusal.endswith(f"start one: callboard serve {place}"), refusal
+    sent = local("sessions", "send", "/", "echo x", "--data", str(seeded), folder=elsewhere)
+    assert sent.err == f"no server runs here: it waits for the next `callboard serve --data {seeded}`\n"
+    checks = local("doctor", "--json", "--data", str(elsewhere), folder=seeded)
+    advice = {check["name"]: check.get("advice", "") for check in json.loads(checks.out)["checks"]}
+    assert advice["server"] == f"start one: callboard serve {place}"
+    assert advice["store"] == f"it is made by: callboard serve {place}"
+    store = local("chat", "--store", "sqlite:///other.db", folder=elsewhere).refusal
+    assert store.endswith("start one: callboard serve --store sqlite:///other.db")
+
+
+def test_a_hint_is_called_as_this_command_was(seeded: Path, local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    (seeded / "bin dir").mkdir()
+    script = seeded / "bin dir" / "callboard"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    monkeypatch.setattr("sys.argv", ["bin dir/callboard"])
+    assert local("chat", folder=seeded).refusal.endswith("start one: 'bin dir/callboard' serve")
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert local("chat", folder=seeded).refusal.endswith("start one: callboard serve")
 
 
 @pytest.mark.spec("INB-12")

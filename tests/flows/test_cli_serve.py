@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import sqlite3
@@ -153,9 +154,20 @@ async def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = await run("serve", "--port", str(port), folder=tmp_path)
+        new = await run("serve", "--port", str(port), "--data", "a/new/one", folder=tmp_path)
+    words = f"127.0.0.1 port {port} is in use: another program listens there; take another one: --port N, or 0 for any"
+    for told in (done, new):
+        assert (told.code, told.refusal) == (1, words)
+    assert os.listdir(tmp_path) == [], "nothing is left behind"
+
+
+@pytest.mark.spec("RT-17")
+async def test_a_port_in_use_by_this_folders_own_server_names_that(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        done = await run("serve", "--port", str(server.port), folder=tmp_path)
     assert done.code == 1
-    assert done.refusal == f"127.0.0.1 port {port} is in use: another program listens there"
-    assert not (tmp_path / "server.json").exists()
+    assert f"has a server already: pid {server.pid}" in done.refusal
+    assert server.url in done.refusal
 
 
 async def test_a_file_that_is_no_database_is_one_line(tmp_path: Path) -> None:

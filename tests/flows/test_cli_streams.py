@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from callboard.supervisors.cli.announce import find_server, take_folder
-from callboard.tests.flows.cli_kit import Local, environment, run, running, serving
+from callboard.tests.flows.cli_kit import Here, Local, environment, run, running, serving
 
 CALLBOARD = (sys.executable, "-m", "callboard")
 
@@ -107,11 +107,11 @@ def test_a_defect_is_one_line_with_its_place(seeded: Path, local: Local, monkeyp
 
 
 @pytest.mark.parametrize("url", ["http://[::1", "nonsense", "http://", "http://h:99999", "ftp://h:1", "http://a\nb:1"])
-def test_a_server_json_with_a_bad_address_counts_for_nothing(seeded: Path, local: Local, url: str) -> None:
-    with take_folder(seeded):
+async def test_a_server_json_with_a_bad_address_counts_for_nothing(seeded: Path, here: Here, url: str) -> None:
+    with await take_folder(seeded):
         (seeded / "server.json").write_text(json.dumps({"url": url, "pid": os.getpid()}))
         assert find_server(seeded) is None
-        assert local("sessions", "list", folder=seeded).code == 0
+        assert (await here("sessions", "list", folder=seeded)).code == 0
 
 
 async def test_a_module_with_a_broken_getattr_is_one_line(tmp_path: Path) -> None:

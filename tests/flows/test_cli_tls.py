@@ -76,7 +76,7 @@ async def test_who_has_another_certificate_at_that_address_is_a_stranger(
             "pid": os.getpid(),
             "certificate": str(tmp_path / "board.example.pem"),
         }
-        with take_folder(tmp_path):
+        with await take_folder(tmp_path):
             (tmp_path / "server.json").write_text(json.dumps(announced))
             done = await run(*command, folder=tmp_path)
         nursery.cancel_scope.cancel()

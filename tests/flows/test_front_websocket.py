@@ -15,7 +15,7 @@ from trio_websocket import WebSocketRequest
 from callboard.actors.edges.frames import FrameStream
 from callboard.actors.edges.limits import Limits
 from callboard.tests.flows.front_kit import echo_websocket, serving
-from callboard.tests.flows.raw_client import BINARY, PING, PONG, TEXT, Client, client_frame, get, handshake, post
+from callboard.tests.flows.raw_client import BINARY, CLOSE, PING, PONG, TEXT, Client, client_frame, get, handshake, post
 
 
 async def test_echo_first_and_after_plain_requests() -> None:
@@ -152,3 +152,20 @@ async def test_a_missing_upgrade_field_is_explained() -> None:
         assert json.loads(answer.body)["error"]["code"] == "upgrade_required"
         answer = await front.ask(handshake().replace(b"Version: 13", b"Version: 14"))
         assert (answer.status, answer.headers["sec-websocket-version"]) == (426, "13")
+
+
+@pytest.mark.spec("RT-3")
+async def test_a_ping_after_our_close_frame_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    async def one_word(request: WebSocketRequest, stream: FrameStream) -> None:
+        await (await request.accept()).send_message("bye")
+
+    async with serving(on_websocket=one_word) as front:
+        for behind in (b"", client_frame(CLOSE, struct.pack("!H", 1000))):
+            async with await front.connect() as client:
+                await client.upgrade()
+                assert await client.frame() == (TEXT, b"bye")
+                assert await client.closing_code() == 1000
+                await client.send(client_frame(PING, b"still there?") + behind)
+                assert await client.rest() == b""
+        assert front.server.statistics().failures == 0
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from callboard import LeaseLost, Turn
+from callboard.storage.model.errors import StoreDown
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Outcome, Reason, Status
 from callboard.tests.flows.turn_kit import running
@@ -53,16 +54,47 @@ async def spoils_its_messages(turn: Turn) -> str:
 
 
 async def fails_deeply(turn: Turn) -> str:
-    error: Exception = ValueError("the innermost")
+    nested: list[Exception] = [ValueError("the innermost")]
     for _ in range(3_000):
-        error = ExceptionGroup("around it", [error])
-    raise error
+        nested = [ExceptionGroup("around it", nested)]
+    raise nested[0]
+
+
+async def leaves_a_nursery_open(turn: Turn) -> str:
+    nursery = await trio.open_nursery().__aenter__()
+    nursery.start_soon(trio.sleep_forever)
+    return "done"
+
+
+async def leaves_a_nursery_open_and_fails(turn: Turn) -> str:
+    await leaves_a_nursery_open(turn)
+    raise ValueError("and fails")
+
+
+async def leaves_a_scope_open(turn: Turn) -> str:
+    trio.CancelScope().__enter__()
+    return "done"
+
+
+async def says_the_store_is_down(turn: Turn) -> str:
+    raise StoreDown("some other store")
 
 
 @pytest.mark.spec("RT-3", "RT-12", "INB-7")
 @pytest.mark.parametrize(
     "hostile",
-    [streams_bytes, keeps_a_cancel, closes_itself, fails_without_words, spoils_its_messages, fails_deeply],
+    [
+        streams_bytes,
+        keeps_a_cancel,
+        closes_itself,
+        fails_without_words,
+        spoils_its_messages,
+        fails_deeply,
+        leaves_a_nursery_open,
+        leaves_a_nursery_open_and_fails,
+        leaves_a_scope_open,
+        says_the_store_is_down,
+    ],
     ids=lambda run: run.__name__,
 )
 async def test_its_message_uses_its_attempts_and_the_tree_stands(hostile: Run, autojump_clock: MockClock) -> None:
@@ -78,6 +110,23 @@ async def test_its_message_uses_its_attempts_and_the_tree_stands(hostile: Run, a
         assert (view.status, view.reason, view.attempts) == (Status.FAILED, Reason.RETRIES_USED, 5)
         assert view.takeovers == 0
         assert set(board.restarts().values()) == {0}
+
+
+@pytest.mark.spec("RT-3")
+async def test_a_turn_beside_one_that_leaves_a_nursery_open_goes_on(autojump_clock: MockClock) -> None:
+    ran: list[str] = []
+
+    async def slow(turn: Turn) -> str:
+        ran.append(turn.message.id)
+        await trio.sleep(3)
+        return "undisturbed"
+
+    async with running({"hostile": leaves_a_nursery_open, "slow": slow}) as board:
+        good = await board.post(await board.open("slow"))
+        bad = await board.post(await board.open("hostile"))
+        assert (await board.final(good)).outcome is Outcome.ANSWERED
+        assert ran == [good.id]
+        assert (await board.final(bad)).reason is Reason.RETRIES_USED
 
 
 @pytest.mark.spec("RT-8", "INB-7")

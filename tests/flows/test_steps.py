@@ -10,11 +10,9 @@ import trio
 from trio.testing import MockClock
 
 from callboard import Call, Interrupted, InvalidField, Tool, Turn, UnknownTarget, tool
-from callboard.storage.model.errors import StoreDown
-from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Outcome, Status
 from callboard.storage.ops import RecordStep
-from callboard.tests.flows.turn_kit import Bench, Board, running
+from callboard.tests.flows.turn_kit import Bench, Board
 
 pytestmark = pytest.mark.spec("RT-10")
 
@@ -335,15 +333,3 @@ async def test_steps_that_were_committed_stay_when_the_attempt_ends_badly(
     assert view.status is Status.FAILED
     (step,) = await board.runtime.store.reads.steps(board.scope, view.id)
     assert step.result == {"ok": "external 1"}
-
-
-async def test_the_store_going_down_in_a_call_is_no_failure_of_the_agent(autojump_clock: MockClock) -> None:
-    async def unlucky(turn: Turn) -> str:
-        if turn.attempt == 1:
-            raise StoreDown("as every call says while the store restarts")
-        return turn.message.kind
-
-    async with running({"unlucky": unlucky}) as board:
-        session = await board.open("unlucky")
-        view = await board.ask(session)
-        assert (view.attempts, await board.texts(session)) == (0, [Kind.MEMBER_MESSAGE])

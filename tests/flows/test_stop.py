@@ -14,11 +14,11 @@ from callboard.storage.model.addresses import Scope, Sender
 from callboard.storage.model.errors import Inactive
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Outcome, Reason, Status
-from callboard.storage.ops import Absorb, Claim, EmitTokens, RequestStop
+from callboard.storage.ops import Absorb, Claim, DeleteSession, EmitTokens, RequestStop
 from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
 from callboard.storage.store import open_store
-from callboard.tests.flows.turn_kit import Board, Body, running
+from callboard.tests.flows.turn_kit import Board, Body, lasting, running
 
 pytestmark = pytest.mark.spec("RT-4")
 
@@ -296,3 +296,18 @@ async def test_a_stop_outlives_the_process_that_ran_the_turn(tmp_path: Path, aut
         }
         assert board.puppet.runs == {session.id: 1}
         assert await board.texts(session) == ["half an answer", "echo queued"]
+
+
+@pytest.mark.spec("INB-11", "RT-8")
+async def test_a_turn_whose_session_is_deleted_is_cut_off_at_once(board: Board, autojump_clock: MockClock) -> None:
+    session = await board.open()
+    ended: list[float] = []
+    board.plan(session, lasting(60, ended))
+    receipt = await board.post(session)
+    await board.until(session, "attempt.claimed")
+    start = trio.current_time()
+    await board.runtime.store.apply(DeleteSession(board.scope, session.id, board.ann))
+    view = await board.final(receipt)
+    await trio.sleep(1.5)
+    assert view.reason is Reason.TARGET_DELETED
+    assert [at - start <= 1.0 for at in ended] == [True]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable, Iterator
 
 import pytest
+import trio
 
 from callboard.supervisors.telemetry import FIELDS, set_up_logs
 from callboard.tests.flows.cli_kit import run, serving
@@ -14,13 +16,37 @@ from callboard.tests.flows.edge_kit import Served
 SECRET = "a-secret-text"
 
 
-def ended(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    return [record for record in caplog.records if record.getMessage().startswith("a turn ended: ")]
+class Lines(logging.Handler):
+    """The lines that end an attempt, by message id, and a way to wait for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: dict[str, logging.LogRecord] = {}
+        self._more = trio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("a turn ended: "):
+            self.ended[record.__dict__["message_id"]] = record
+            self._more.set()
+
+    async def all_of(self, messages: Iterable[str]) -> None:
+        """Wait until each of `messages` has a line."""
+        while not set(messages) <= set(self.ended):
+            self._more = trio.Event()
+            await self._more.wait()
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    handler, logger = Lines(), logging.getLogger("callboard")
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
 
 
 @pytest.mark.spec("OPS-4")
 async def test_every_attempt_has_one_line_that_says_how_it_ended(
-    served: Served, caplog: pytest.LogCaptureFixture
+    served: Served, lines: Lines, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "callboard")
     answered = await served.say(await served.open(), f"echo {SECRET}", message_id="m-1")
@@ -33,15 +59,17 @@ async def test_every_attempt_has_one_line_that_says_how_it_ended(
     await served.until(patient, "turn.token")
     await served.client.post(f"/v1/sessions/{patient}/stop")
     await served.until(patient, "turn.stopped")
-    lines = {record.__dict__["message_id"]: record for record in ended(caplog)}
-    outcomes = {name: record.__dict__["outcome"] for name, record in lines.items()}
-    assert outcomes == {
+    expected = {
         "m-1": "answered",
         silent["message_id"]: "no_visible_reply",
         failing["message_id"]: "retried",
         stopped["message_id"]: "stopped",
     }
-    line = lines["m-1"].__dict__
+    # The line about an attempt follows its commit, which is what readers are told of.
+    await lines.all_of(expected)
+    outcomes = {name: record.__dict__["outcome"] for name, record in lines.ended.items()}
+    assert outcomes == expected
+    line = lines.ended["m-1"].__dict__
     assert (line["session"], line["attempt"]) == (answered["session"], 1)
     assert 0 < line["seconds"] < 30
     assert SECRET not in caplog.text

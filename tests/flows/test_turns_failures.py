@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -12,10 +11,11 @@ from trio.testing import MockClock
 
 from callboard import Turn
 from callboard.storage.model.addresses import Sender
-from callboard.storage.model.errors import Busy, LimitReached, StoreDown
+from callboard.storage.model.errors import Busy, CallboardError, LimitReached, Rejected, StoreDown, StoreFull
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Outcome, Reason, Status
-from callboard.tests.flows.turn_kit import Board, Body, running
+from callboard.storage.ops import CommitTurn, RecordStep, Retry
+from callboard.tests.flows.turn_kit import Bench, Board, Body, running
 
 
 class Odd(BaseException):
@@ -140,19 +140,51 @@ async def test_a_hundred_failures_in_a_moment_escalate_nothing(board: Board, aut
     assert (await board.ask(sessions[0])).outcome is Outcome.ANSWERED
 
 
+async def stores(turn: Turn) -> None:
+    await turn.step(Bench().tool("durable"))
+
+
+async def stores_among_others(turn: Turn) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        await stores(turn)
+
+
 @pytest.mark.spec("INB-7")
 @pytest.mark.parametrize(
-    "make", [lambda: Busy("full"), lambda: StoreDown("gone"), lambda: ExceptionGroup("one of two", [Busy("full")])]
+    "refusal", [Busy("full"), StoreDown("gone"), StoreFull("no room")], ids=lambda error: error.code
 )
+@pytest.mark.parametrize("body", [stores, stores_among_others], ids=lambda body: body.__name__)
 async def test_what_the_store_refused_for_now_uses_no_attempt(
-    board: Board, autojump_clock: MockClock, make: Callable[[], Exception]
+    board: Board, autojump_clock: MockClock, refusal: CallboardError, body: Body[str | None]
 ) -> None:
     session = await board.open()
-    board.plan(session, *[raising(make()) for _ in range(7)])
+    board.plan(session, *[body] * 7)
+    board.gate.refusal, board.gate.broken = refusal, (RecordStep,)
     start = trio.current_time()
-    view = await board.ask(session)
+    receipt = await board.post(session)
+    await trio.sleep(6.5)
+    board.gate.broken = ()
+    view = await board.final(receipt)
     assert (view.outcome, view.attempts, view.takeovers, view.attempt) == (Outcome.ANSWERED, 0, 0, 8)
     assert trio.current_time() - start == pytest.approx(7, abs=0.1)
+
+
+@pytest.mark.spec("RT-12", "INB-7")
+async def test_an_end_that_the_store_will_never_take_costs_an_attempt_and_no_lease(
+    board: Board, autojump_clock: MockClock
+) -> None:
+    session = await board.open()
+    board.gate.refusal, board.gate.broken = Rejected("it can't be stored"), (CommitTurn,)
+    receipt = await board.post(session)
+    view = await board.final(receipt)
+    assert (view.reason, view.attempts, view.takeovers) == (Reason.RETRIES_USED, 5, 0)
+    assert "it can't be stored" in (view.last_error or "")
+    board.gate.broken = (CommitTurn, Retry)
+    second = await board.final(await board.post(session))
+    assert (second.reason, second.takeovers, second.attempt) == (Reason.RETRIES_USED, 0, 1)
+    board.gate.broken = ()
+    assert (await board.ask(session)).outcome is Outcome.ANSWERED
 
 
 @pytest.mark.spec("INB-8")

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from callboard import Tuning, Turn
 from callboard.storage.model.addresses import Scope, Sender
-from callboard.storage.model.errors import LimitReached
+from callboard.storage.model.errors import LimitReached, MailboxFull
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Outcome, Status
 from callboard.tests.flows.turn_kit import Board, running
@@ -211,3 +211,16 @@ async def test_a_notice_never_causes_a_notice(board: Board, autojump_clock: Mock
         assert (await board.runtime.desk.receipt(Scope(), receipt.id)).status is Status.FAILED
     (notice,) = await board.texts(other, "notice")
     assert waiting[1].id in notice
+
+
+@pytest.mark.spec("RT-14")
+async def test_a_requeue_goes_by_the_depth_that_this_runtime_allows(autojump_clock: MockClock) -> None:
+    async with running(tuning=Tuning(mailbox_depth=2)) as board:
+        session = await board.open()
+        old = await board.ask(session)
+        go_on = await board.keep_busy(session)
+        desk = board.runtime.desk
+        await desk.requeue(board.scope, old.id)
+        with pytest.raises(MailboxFull):
+            await desk.requeue(board.scope, old.id)
+        go_on.set()

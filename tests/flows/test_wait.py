@@ -81,6 +81,37 @@ async def test_a_plain_agent_is_refused_too() -> None:
         assert (await outer.ask(await outer.open())).outcome is Outcome.ANSWERED
 
 
+@pytest.mark.spec("SES-11")
+async def test_a_task_that_a_turn_left_in_the_programs_nursery_may_wait_once_the_turn_is_over(
+    board: Board, autojump_clock: MockClock
+) -> None:
+    session, other = await board.open(), await board.open()
+    receipt = await board.post(other)
+    over, told = trio.Event(), trio.Event()
+    seen: list[object] = []
+
+    async def left_behind() -> None:
+        try:
+            await board.runtime.wait(receipt.id)
+        except WouldDeadlock as error:
+            seen.append(error.code)
+        told.set()
+        await over.wait()
+        seen.append((await board.runtime.wait(receipt.id)).status)
+        async with board.runtime.follow(session.id) as feed:
+            seen.append((await anext(feed)).kind)
+
+    async with trio.open_nursery() as nursery:
+
+        async def starting(turn: Turn) -> None:
+            nursery.start_soon(left_behind)
+            await told.wait()
+
+        await board.inside(session, starting)
+        over.set()
+    assert seen == ["would_deadlock", Status.DELIVERED, "message.created"]
+
+
 async def test_what_does_not_wait_is_allowed_inside_a_turn(board: Board, autojump_clock: MockClock) -> None:
     session, other = await board.open(), await board.open(path="/other")
 

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from callboard.storage import ops, sqlite
+from callboard.storage.handlers.table import HANDLERS
 from callboard.storage.queries import load
-from callboard.storage.sqlite.handlers import HANDLERS
 from callboard.storage.sqlite.migrations import migrate
+from callboard.tests.unit.sql_kit import written
 
 FOLDER = resources.files(sqlite) / "sql"
 OF_THE_STORE = {"meta", "scope", "process", "migration"}
@@ -69,7 +70,7 @@ def test_the_runtimes_own_questions_give_no_text() -> None:
 
 @pytest.mark.parametrize("name", sorted(load("sqlite")))
 def test_every_statement_can_be_prepared(schema: sqlite3.Connection, name: str) -> None:
-    statement = load("sqlite")[name]
+    statement = written(name)
     parameters = set(re.findall(r":([a-z_]+)", statement))
     arguments: dict[str, None] | list[None] = dict.fromkeys(parameters)
     if not parameters:
@@ -98,7 +99,7 @@ def test_every_op_has_its_handler() -> None:
 
 @pytest.mark.spec("INB-8")
 def test_a_second_marker_of_a_message_cannot_be_written(schema: sqlite3.Connection) -> None:
-    insert = load("sqlite")["marker_insert"]
+    insert = written("marker_insert")
     schema.execute(insert, (1, 1, 7, "turn_a", 1, 1, None, None))
     schema.execute(insert, (1, 2, 7, "turn_b", 1, 1, None, None))
     with pytest.raises(sqlite3.IntegrityError):

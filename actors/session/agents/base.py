@@ -5,6 +5,7 @@ Invariant: what is not an agent is refused when the runtime opens, and named; ne
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
@@ -70,11 +71,19 @@ def _from_callable(path: str, run: Callable[..., Any], owner: object) -> Runs:
         raise InvalidField("must take exactly one argument, the turn", path=path) from None
     except ValueError:
         pass  # a callable of C has no signature to look at
-    if inspect.isasyncgenfunction(run) or inspect.isgeneratorfunction(run):
+    kinds = _functions(run)
+    if any(inspect.isasyncgenfunction(kind) or inspect.isgeneratorfunction(kind) for kind in kinds):
         raise InvalidField("is a generator: stream with turn.emit instead", path=path)
-    if inspect.iscoroutinefunction(run) or inspect.iscoroutinefunction(type(run).__call__):
+    if any(inspect.iscoroutinefunction(kind) for kind in kinds):
         return _Bound(run, owner)
     return _Bound(_in_thread(run), owner)
+
+
+def _functions(run: Callable[..., Any]) -> tuple[object, object]:
+    """What a call of `run` comes down to, partials taken off: itself if it is a function, and the `__call__` of its class if it is an object."""
+    while isinstance(run, functools.partial):
+        run = cast("functools.partial[Any]", run).func
+    return run, type(run).__call__
 
 
 class _Bound:
@@ -90,9 +99,13 @@ def _in_thread(run: Callable[[Any], Any]) -> Behaviour:
     # No limit of its own: a thread that never ends must not keep other sessions' turns waiting; `live_turns` bounds them all.
     limiter = trio.CapacityLimiter(math.inf)
 
+    def boxed(turn: BlockingTurn) -> tuple[Any]:
+        return (run(turn),)  # Trio refuses a function that returns a coroutine
+
     async def threaded(turn: Turn) -> str | None:
         # Not abandoned on cancel: while the thread lives its session must run nothing more, which is what `stuck` is for (RT-6).
-        result = await trio.to_thread.run_sync(run, BlockingTurn(turn), limiter=limiter)
-        return cast("str | None", result)
+        (result,) = await trio.to_thread.run_sync(boxed, BlockingTurn(turn), limiter=limiter)
+        # A plain function may hand an async one on, as `lambda turn: answer(turn)` does: that runs here, where its calls are awaited.
+        return cast("str | None", await result if inspect.isawaitable(result) else result)
 
     return threaded

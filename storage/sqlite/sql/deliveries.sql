@@ -1,13 +1,13 @@
 -- Writes of a running turn. The first statement of each op reads the fence; the write lock of the batch holds it.
 
 -- name: fence
--- The mailbox of a lease, and what an end of its turn needs.
-SELECT m.epoch, m.holder, m.head, m.last_seq, m.last_event, m.scope, m.taken, m.block, m.stop_at,
+-- The mailboxes of leases, and what an end of their turns needs.
+WITH v (id) AS (VALUES :rows)
+SELECT m.id, m.epoch, m.holder, m.head, m.last_seq, m.last_event, m.scope, m.taken, m.block, m.stop_at,
     h.uid, h.message_id, h.claims, h.status, s.id, s.parent, s.child_state, s.agent, s.path, h.chain, h.hops, h.attempts,
     h.max_attempts, h.kind, h.sender, h.sender_kind, c.tenant, c.project
-FROM mailbox AS m JOIN scope AS c ON c.id = m.scope LEFT JOIN message AS h ON h.id = m.head
+FROM v CROSS JOIN mailbox AS m ON m.id = v.id JOIN scope AS c ON c.id = m.scope LEFT JOIN message AS h ON h.id = m.head
 LEFT JOIN session AS s ON s.mailbox = m.id
-WHERE m.id = ?
 
 -- name: mailbox_count_events
 -- Take event numbers during a turn.
@@ -42,9 +42,10 @@ WHERE id = ? AND status = 'pending'
 UPDATE mailbox SET taken = taken + ? WHERE id = ?
 
 -- name: row_deliver
--- A consumed message is delivered.
-UPDATE message SET status = 'delivered', outcome = ?, delivered_at = ?, updated_at = ?
-WHERE id = ? AND mailbox = ? AND status = 'processing'
+-- Consumed messages are delivered.
+UPDATE message SET status = 'delivered', outcome = v.outcome, delivered_at = v.at, updated_at = v.at
+FROM (WITH v (outcome, at, id, mailbox) AS (VALUES :rows) SELECT * FROM v) AS v
+WHERE message.id = v.id AND message.mailbox = v.mailbox AND message.status = 'processing'
 
 -- name: row_state
 -- What became of a consumed row, and whether an earlier turn has consumed it.
@@ -52,8 +53,8 @@ SELECT status, EXISTS (SELECT 1 FROM marker AS k WHERE k.mailbox = message.mailb
 FROM message WHERE id = ? AND mailbox = ?
 
 -- name: marker_insert
--- What makes a second committed turn of this message impossible.
-INSERT INTO marker (scope, mailbox, message, turn, epoch, attempt, seq, due) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+-- What makes a second committed turn of these messages impossible.
+INSERT INTO marker (scope, mailbox, message, turn, epoch, attempt, seq, due) VALUES :rows
 
 -- name: marker_of
 -- The marker of a message.
@@ -79,18 +80,20 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 SELECT ending, status, due FROM attempt WHERE mailbox = ? AND epoch = ?
 
 -- name: mailbox_release
--- Give the lease back and compute when the mailbox needs its next look, after its rows have moved.
-UPDATE mailbox SET holder = NULL, holder_kind = NULL, nonce = NULL, head = NULL, taken = 0, last_seq = ?1, last_event = ?2,
-    depth = depth - ?3, stuck = coalesce(?4, stuck), stop_at = CASE WHEN ?5 THEN stop_at END,
-    stop_grace = CASE WHEN ?5 THEN stop_grace END, updated_at = ?6,
+-- Give leases back and compute when each mailbox needs its next look, after its rows have moved.
+UPDATE mailbox SET holder = NULL, holder_kind = NULL, nonce = NULL, head = NULL, taken = 0, last_seq = v.last_seq,
+    last_event = v.last_event, depth = depth - v.gone, stuck = coalesce(v.stuck, mailbox.stuck),
+    stop_at = CASE WHEN v.keep_stop THEN stop_at END, stop_grace = CASE WHEN v.keep_stop THEN stop_grace END,
+    updated_at = v.now,
     due = (
-        SELECT max(coalesce(available_at, ?6), ?6) FROM (
+        SELECT max(coalesce(available_at, v.now), v.now) FROM (
             SELECT x.available_at FROM message AS x
             WHERE x.mailbox = mailbox.id AND x.wakes = 1 AND x.status IN ('pending', 'processing') ORDER BY x.id LIMIT 1
         )
     )
-WHERE id = ?7
-RETURNING due
+FROM (WITH v (last_seq, last_event, gone, stuck, keep_stop, now, id) AS (VALUES :rows) SELECT * FROM v) AS v
+WHERE mailbox.id = v.id
+RETURNING id, due
 
 -- name: child_end
 -- The child's final state, once.

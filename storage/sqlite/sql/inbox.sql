@@ -1,36 +1,46 @@
 -- Accepting, cancelling and requeuing messages.
 
--- name: target_for_enqueue
--- The mailbox of a recipient in a scope with its counters, and whether its session still takes mail.
-SELECT m.id, m.last_seq, m.last_event, m.depth, m.due, s.deleted_at, s.kind, s.id
-FROM mailbox AS m LEFT JOIN session AS s ON s.mailbox = m.id
-WHERE m.recipient = ? AND m.scope = ?
+-- name: targets_for_enqueue
+-- The mailboxes of recipients in a scope with their counters, and whether their sessions still take mail.
+WITH v (recipient, scope) AS (VALUES :rows)
+SELECT v.recipient, v.scope, m.id, m.last_seq, m.last_event, m.depth, m.due, s.deleted_at, s.kind, s.id
+FROM v CROSS JOIN mailbox AS m ON m.recipient = v.recipient AND m.scope = v.scope LEFT JOIN session AS s ON s.mailbox = m.id
 
 -- name: message_insert
--- A new pending message; a taken id or key inserts nothing.
+-- New pending messages; a taken id or key inserts nothing.
 INSERT INTO message (
     scope, mailbox, uid, message_id, principal, digest, transport, destination_peer, sender, sender_kind, sender_label,
     kind, wakes, steers, payload, status, seq, max_attempts, available_at, created_at, updated_at, chain, hops, reply_to,
     requeued_from
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?, ?, ?)
+) VALUES :rows
 ON CONFLICT DO NOTHING
+RETURNING id, uid
 
 -- name: message_by_key
 -- The message that a sender's own id names, or that has this id of ours, for the repeat rule.
 SELECT uid, message_id, mailbox, digest, status, seq FROM message
 WHERE scope = ?1 AND (uid = ?2 OR (message_id = ?3 AND principal = ?4))
 
+-- name: messages_by_key
+-- The messages that senders' own ids name already.
+WITH v (scope, message_id, principal) AS (VALUES :rows)
+SELECT v.scope, v.message_id, v.principal, m.uid, m.message_id, m.mailbox, m.digest, m.status, m.seq
+FROM v CROSS JOIN message AS m ON m.scope = v.scope AND m.message_id = v.message_id AND m.principal = v.principal
+
 -- name: entry_insert
--- One row of a transcript.
-INSERT INTO entry (scope, mailbox, seq, role, content, message, at) VALUES (?, ?, ?, ?, ?, ?, ?)
+-- Rows of transcripts.
+INSERT INTO entry (scope, mailbox, seq, role, content, message, at) VALUES :rows
 
 -- name: event_insert
--- One event; its number was taken from the mailbox in this transaction.
-INSERT INTO event (scope, mailbox, n, kind, turn, seq, data, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+-- Events; their numbers were taken from their mailboxes in this transaction.
+INSERT INTO event (scope, mailbox, n, kind, turn, seq, data, at) VALUES :rows
 
 -- name: mailbox_accept
--- Count a new message in and wake the mailbox if it is idle; a lease or a back-off is never touched.
-UPDATE mailbox SET last_seq = ?, last_event = ?, depth = depth + 1, due = coalesce(due, ?), updated_at = ? WHERE id = ?
+-- Count new messages in and wake the mailbox if it is idle; a lease or a back-off is never touched.
+UPDATE mailbox SET last_seq = v.last_seq, last_event = v.last_event, depth = depth + v.more, due = coalesce(due, v.wake),
+    updated_at = v.at
+FROM (WITH v (last_seq, last_event, more, wake, at, id) AS (VALUES :rows) SELECT * FROM v) AS v
+WHERE mailbox.id = v.id
 
 -- name: pair_count
 -- How many agent messages a sender put into a mailbox since a time.

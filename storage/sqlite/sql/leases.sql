@@ -43,15 +43,22 @@ LEFT JOIN entry AS t ON t.mailbox = m.id AND t.seq = h.seq
 WHERE m.id = ?
 
 -- name: mailbox_claim
--- Take the lease: the epoch rises, so every older holder is fenced out.
-UPDATE mailbox SET due = ?, epoch = ?, holder = ?, holder_kind = ?, nonce = ?, head = ?, taken = ?, last_event = ?,
-    stop_at = ?, stop_grace = ?, block = 0, updated_at = ?
-WHERE id = ?
+-- Take leases: the epoch rises, so every older holder is fenced out.
+UPDATE mailbox SET due = v.due, epoch = v.epoch, holder = v.holder, holder_kind = v.holder_kind, nonce = v.nonce,
+    head = v.head, taken = v.taken, last_event = v.last_event, stop_at = v.stop_at, stop_grace = v.stop_grace, block = 0,
+    updated_at = v.at
+FROM (
+    WITH v (due, epoch, holder, holder_kind, nonce, head, taken, last_event, stop_at, stop_grace, at, id)
+        AS (VALUES :rows) SELECT * FROM v
+) AS v
+WHERE mailbox.id = v.id
 
 -- name: head_claim
--- The head becomes part of the turn; takeovers counts a lease that was lost, claims numbers the attempts.
-UPDATE message SET status = 'processing', takeovers = ?, claims = ?, leased_at = ?, surfaced_at = ?, updated_at = ?
-WHERE id = ? AND status IN ('pending', 'processing')
+-- Heads become part of their turns; takeovers counts leases that were lost, claims numbers the attempts.
+UPDATE message SET status = 'processing', takeovers = v.takeovers, claims = v.claims, leased_at = v.at, surfaced_at = v.at,
+    updated_at = v.at
+FROM (WITH v (takeovers, claims, at, id) AS (VALUES :rows) SELECT * FROM v) AS v
+WHERE message.id = v.id AND message.status IN ('pending', 'processing')
 
 -- name: carried_for_claim
 -- What a turn takes along: next-turn rows ahead of the head, and rows that an earlier attempt of it had absorbed.
@@ -63,17 +70,24 @@ WHERE h.mailbox = ?1 AND h.status IN ('pending', 'processing') AND h.id <> ?2
 ORDER BY h.absorbed_by IS NULL, h.id LIMIT 200
 
 -- name: row_take
--- Move a row into the turn, beside its head.
-UPDATE message SET status = 'processing', leased_at = ?, surfaced_at = ?, updated_at = ?
-WHERE id = ? AND status IN ('pending', 'processing')
+-- Move rows into turns, beside their heads.
+UPDATE message SET status = 'processing', leased_at = v.at, surfaced_at = v.at, updated_at = v.at
+FROM (WITH v (at, id) AS (VALUES :rows) SELECT * FROM v) AS v
+WHERE message.id = v.id AND message.status IN ('pending', 'processing')
 
 -- name: mailbox_put_off
--- This process knows no such agent: look again later. The head waits with the mailbox, without an attempt.
-UPDATE mailbox SET due = ?, holder = NULL, updated_at = ? WHERE id = ?
+-- This process knows no such agent: look again later. Nothing has happened in the session, so `updated_at` stays.
+UPDATE mailbox SET due = ?, holder = NULL WHERE id = ?
+
+-- name: mailbox_lost
+-- The same for a turn whose holder was lost: it is active no more. A stop that was stored for it stays with its head.
+UPDATE mailbox SET due = ?, last_event = ?, updated_at = ?, holder = NULL, holder_kind = NULL, nonce = NULL, head = NULL,
+    taken = 0
+WHERE id = ?
 
 -- name: head_put_off
--- The head of a mailbox that was put off.
-UPDATE message SET available_at = ?, updated_at = ? WHERE id = ? AND status IN ('pending', 'processing')
+-- The head of a mailbox that was put off: it waits with the mailbox, without an attempt.
+UPDATE message SET takeovers = takeovers + ?, available_at = ?, updated_at = ? WHERE id = ? AND status = 'pending'
 
 -- name: mailbox_idle
 -- A due mailbox without a waking row: nothing to do.

@@ -18,17 +18,33 @@ JOIN mailbox AS m ON m.id = s.mailbox
 WHERE c.tenant = :tenant AND c.project = :project AND s.kind <> 'internal'
 
 -- name: sessions_list
--- Living sessions, newest change first; the cursor is (updated, id) of the last one seen.
+-- Living sessions, or only the idle ones, newest change first, along the index of changes; the cursor is (updated, mailbox) of the last seen.
 SELECT s.id, c.tenant, c.project, s.kind, s.agent, s.path, s.title, s.parent, s.child_state, s.created_at, m.updated_at,
     m.head IS NOT NULL OR coalesce(s.child_state, '') = 'running'
         OR EXISTS (SELECT 1 FROM session AS x WHERE x.parent = s.id AND x.child_state = 'running') AS busy,
-    m.last_event, m.last_seq
-FROM session AS s JOIN mailbox AS m ON m.id = s.mailbox JOIN scope AS c ON c.id = s.scope
+    m.last_event, m.last_seq, m.id
+FROM scope AS c CROSS JOIN mailbox AS m ON m.scope = c.id CROSS JOIN session AS s ON s.mailbox = m.id
 WHERE c.tenant = :tenant AND c.project = :project AND s.deleted_at IS NULL AND s.kind <> 'internal'
-    AND (:path IS NULL OR s.path = :path)
-    AND (:active = 0 OR busy) AND (:idle = 0 OR NOT busy)
-    AND (:updated IS NULL OR m.updated_at < :updated OR (m.updated_at = :updated AND s.id < :id))
-ORDER BY m.updated_at DESC, s.id DESC LIMIT :limit
+    AND (:idle = 0 OR NOT busy)
+    AND m.updated_at <= :updated AND (m.updated_at < :updated OR m.id < :row)
+ORDER BY m.updated_at DESC, m.id DESC LIMIT :limit
+
+-- name: sessions_active
+-- The same of the active ones: found by what makes them active, as they are few, and then sorted (hence the plus signs). A mailbox
+-- with a turn is always due, if only at the end of its lease.
+SELECT s.id, c.tenant, c.project, s.kind, s.agent, s.path, s.title, s.parent, s.child_state, s.created_at, m.updated_at,
+    m.head IS NOT NULL OR coalesce(s.child_state, '') = 'running'
+        OR EXISTS (SELECT 1 FROM session AS x WHERE x.parent = s.id AND x.child_state = 'running') AS busy,
+    m.last_event, m.last_seq, m.id
+FROM scope AS c CROSS JOIN mailbox AS m ON +m.scope = c.id CROSS JOIN session AS s ON s.mailbox = m.id
+WHERE c.tenant = :tenant AND c.project = :project AND s.deleted_at IS NULL AND s.kind <> 'internal'
+    AND m.id IN (
+        SELECT id FROM mailbox WHERE due IS NOT NULL AND head IS NOT NULL
+        UNION SELECT x.mailbox FROM session AS x WHERE x.child_state = 'running'
+        UNION SELECT p.mailbox FROM session AS x JOIN session AS p ON p.id = x.parent WHERE x.child_state = 'running'
+    )
+    AND +m.updated_at <= :updated AND (m.updated_at < :updated OR m.id < :row)
+ORDER BY +m.updated_at DESC, m.id DESC LIMIT :limit
 
 -- name: transcript
 -- Entries above a number, each with the state of its message; an answer names what it answers.

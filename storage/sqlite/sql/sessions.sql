@@ -10,7 +10,8 @@ SELECT id FROM scope WHERE tenant = ? AND project = ?
 
 -- name: mailbox_insert
 -- A new mailbox, idle.
-INSERT INTO mailbox (scope, recipient, updated_at) VALUES (?, ?, ?)
+INSERT INTO mailbox (scope, recipient, updated_at) VALUES :rows
+RETURNING id
 
 -- name: session_insert
 -- A new session.
@@ -44,14 +45,15 @@ UPDATE session SET deleted_at = ?, child_state = CASE WHEN child_state = 'runnin
 WHERE id = ? AND deleted_at IS NULL
 
 -- name: mailbox_close
--- Fence every holder out of a deleted session's mailbox.
-UPDATE mailbox SET due = NULL, epoch = epoch + 1, holder = NULL, holder_kind = NULL, head = NULL, depth = 0, stop_at = NULL,
-    last_event = ?, updated_at = ?
+-- Fence every holder out of a deleted session's mailbox; nothing of its lease, its turn or its stop is left. A stuck task still lives.
+UPDATE mailbox SET due = NULL, epoch = epoch + 1, holder = NULL, holder_kind = NULL, nonce = NULL, head = NULL, depth = 0,
+    taken = 0, block = 0, stop_at = NULL, stop_grace = NULL, stop_key = NULL, stop_key_turn = NULL, updated_at = ?
 WHERE id = ?
 
 -- name: open_rows
 -- All open messages of a mailbox, oldest first.
-SELECT uid FROM message WHERE mailbox = ? AND status IN ('pending', 'processing') ORDER BY id
+SELECT id, uid, message_id, status, claims, kind, sender, sender_kind FROM message
+WHERE mailbox = ? AND status IN ('pending', 'processing') ORDER BY id
 
 -- name: stop_target
 -- What a stop needs to know of a session's running turn.
@@ -110,5 +112,5 @@ PRAGMA quick_check
 
 -- name: waiting_rows
 -- Messages of a mailbox that wait behind its running turn, oldest first.
-SELECT uid FROM message
+SELECT id, uid, message_id, status, claims, kind, sender, sender_kind FROM message
 WHERE mailbox = ? AND status IN ('pending', 'processing') AND status = 'pending' ORDER BY id

@@ -16,3 +16,8 @@ SELECT max(version) FROM migration
 -- name: stuck_sessions
 -- Sessions whose task survived its cancel, with the process that has it.
 SELECT recipient, stuck FROM mailbox WHERE stuck IS NOT NULL LIMIT 100
+
+-- name: sessions_moved
+-- Of the sessions in a JSON object {id: newest number known}, those that have a newer one, or were deleted.
+SELECT s.id FROM json_each(:positions) AS p CROSS JOIN session AS s ON s.id = p.key CROSS JOIN mailbox AS m ON m.id = s.mailbox
+WHERE m.last_event > p.value OR s.deleted_at IS NOT NULL

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..changes import Aspect
 from ..model.addresses import Scope, Sender
 from ..model.ids import turn_id
@@ -10,7 +12,9 @@ from ..model.sessions import SessionKind
 from ..model.turns import Claimed, Lease, StopRequest, TurnMessage
 from ..ops.leases import Claim, Claims, Renew, Renewed, VoidLeases
 from ..rows import Row
-from .tx import Tx, turn_data
+from .tx import Tx, encode, turn_data
+
+_SESSION_KINDS: Final = {kind.value: kind for kind in SessionKind}
 
 
 def claim(tx: Tx, op: Claim) -> Claims:
@@ -22,16 +26,14 @@ def claim(tx: Tx, op: Claim) -> Claims:
     excluded = set(op.exclude)
     rows = tx.all("due_mailboxes", {"now": tx.now, "limit": op.limit + len(excluded)})
     taken: list[Claimed] = []
-    batch = _Batch()
+    batch = _Batch(encode(op.holder))
     for row in rows:
         if row[0] in excluded or len(taken) >= op.limit:
             continue
         if row[16] is None or row[10] is None:
             tx.run("mailbox_idle", (row[0],))
         elif row[12] not in op.agents:
-            later = tx.now + UNKNOWN_AGENT_DELAY_SECONDS
-            tx.run("mailbox_put_off", (later, tx.now, row[0]))
-            tx.run("head_put_off", (later, tx.now, row[16]))
+            _put_off(tx, row)
         else:
             taken.append(_take(tx, op, row, batch))
     batch.write(tx)
@@ -43,9 +45,10 @@ def claim(tx: Tx, op: Claim) -> Claims:
 class _Batch:
     """What a claim writes, a statement for all its mailboxes: one at a time costs more in calls than in rows."""
 
-    __slots__ = ("carried", "events", "heads", "mailboxes")
+    __slots__ = ("carried", "events", "heads", "holder", "mailboxes")
 
-    def __init__(self) -> None:
+    def __init__(self, holder: str) -> None:
+        self.holder = holder
         self.events: list[Row] = []
         self.mailboxes: list[Row] = []
         self.heads: list[Row] = []
@@ -56,6 +59,25 @@ class _Batch:
         tx.many("mailbox_claim", self.mailboxes)
         tx.many("head_claim", self.heads)
         tx.many("row_take", self.carried)
+
+
+def _put_off(tx: Tx, row: Row) -> None:
+    """This process knows no such agent: look again later, without an attempt. A turn whose holder was lost goes back to its place."""
+    now, later = tx.now, tx.now + UNKNOWN_AGENT_DELAY_SECONDS
+    mailbox, recipient, _, last_event, _, _, _, scope = row[:8]
+    if row[29] != "processing":
+        tx.run("head_put_off", (0, later, now, row[16]))
+        tx.run("mailbox_put_off", (later, mailbox))
+        return
+    head = message_of(row[16:29], row[35])
+    tx.count("takeover", "")
+    tx.run("rows_return", (mailbox, True, now))
+    tx.run("head_put_off", (1, later, now, head.row))
+    turn = turn_id(head.id)
+    data = turn_data(turn, head.message_id, row[33], cause="takeover", retry_at=later)
+    tx.run("event_insert", (scope, mailbox, last_event + 1, "attempt.relinquished", turn, None, data, now))
+    tx.run("mailbox_lost", (later, last_event + 1, now, mailbox))
+    tx.touch(recipient, Aspect.EVENTS)
 
 
 def _next_due(tx: Tx) -> float | None:
@@ -81,26 +103,27 @@ def _take(tx: Tx, op: Claim, row: Row, batch: _Batch) -> Claimed:
         events.append(("attempt.relinquished", cause))
     if attempt == 1:
         events.append(("turn.started", turn_data(turn, head.message_id, attempt)))
-    events.append(("attempt.claimed", turn_data(turn, head.message_id, attempt, holder=op.holder)))
+    events.append(("attempt.claimed", f'{turn_data(turn, head.message_id, attempt)[:-1]},"holder":{batch.holder}}}'))
     for number, (kind, data) in enumerate(events, start=last_event + 1):
         batch.events.append((scope, mailbox, number, kind, turn, None, data, now))
     # Next-turn rows ahead of the head come along; rows that an earlier attempt had absorbed come back into the turn.
     carried = _carried(tx, mailbox, head.row) if row[36] or attempt > 1 else ()
-    batch.carried.extend((now, now, now, message.row) for message in carried)
+    batch.carried.extend((now, message.row) for message in carried)
     batch.mailboxes.append(
         (
             until, epoch + 1, op.holder, op.holder_kind, op.nonce, head.row, 1 + len(carried), last_event + len(events),
             stop_at, stop_grace, now, mailbox,
         )
     )  # fmt: skip
-    batch.heads.append((row[32] + taken_over, attempt, now, now, now, head.row))
+    batch.heads.append((row[32] + taken_over, attempt, now, head.row))
     tx.touch(recipient, Aspect.EVENTS)
     stop = None if stop_at is None else StopRequest(stop_at, stop_grace or 0.0)
-    return _claimed(row, lease, until, row[32] + taken_over, carried, stop)
+    return _claimed(row, head, lease, until, row[32] + taken_over, carried, stop)
 
 
 def _claimed(
     row: Row,
+    head: TurnMessage,
     lease: Lease,
     until: float,
     takeovers: int,
@@ -112,11 +135,11 @@ def _claimed(
         lease_until=until,
         scope=Scope(row[8], row[9]),
         session=row[10],
-        kind=SessionKind(row[11]),
+        kind=_SESSION_KINDS[row[11]],
         agent=row[12],
         path=row[13],
         parent=row[14],
-        head=message_of(row[16:29], row[35]),
+        head=head,
         carried=carried,
         attempts=row[30],
         max_attempts=row[31],
@@ -159,7 +182,8 @@ def _again(tx: Tx, op: Claim) -> tuple[Claimed, ...]:
         for row in tx.all("held_mailbox", (mailbox,)):
             lease = Lease(mailbox, row[1], row[2], row[16], row[33])
             stop = None if row[5] is None else StopRequest(row[5], row[6])
-            held.append(_claimed(row, lease, row[34], row[32], _carried(tx, mailbox, row[16]), stop))
+            head = message_of(row[16:29], row[35])
+            held.append(_claimed(row, head, lease, row[34], row[32], _carried(tx, mailbox, row[16]), stop))
     return tuple(held)
 
 
@@ -169,7 +193,7 @@ def renew(tx: Tx, op: Renew) -> Renewed:
     lost: set[int] = set()
     stops: dict[int, StopRequest] = {}
     for lease in op.leases:
-        if tx.run("mailbox_renew", (until, lease.mailbox, lease.epoch)).rowcount != 1:
+        if tx.run("mailbox_renew", (until, lease.mailbox, lease.epoch)) != 1:
             lost.add(lease.mailbox)
             continue
         row = tx.one("mailbox_stop", (lease.mailbox,))
@@ -181,4 +205,4 @@ def renew(tx: Tx, op: Renew) -> Renewed:
 def void_leases(tx: Tx, op: VoidLeases) -> int:
     """Carry out `VoidLeases`."""
     tx.run("void_stuck")
-    return tx.run("void_leases", (tx.now, op.holder_kind)).rowcount
+    return tx.run("void_leases", (tx.now, op.holder_kind))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..changes import Aspect
 from ..model.addresses import Scope, Sender
 from ..model.errors import IllegalMove, NotFound
@@ -10,8 +12,9 @@ from ..model.messages import Kind, Receipt, digest
 from ..model.sessions import ChildState
 from ..model.states import Reason, Status, move
 from ..ops.inbox import Cancel, Enqueue, Requeue
+from ..rows import Row
 from .accepting import enqueue
-from .notices import end_child, tell_sender
+from .notices import end_child, tell_sender, tell_senders
 from .tx import Tx, turn_data
 
 
@@ -42,22 +45,20 @@ def requeue(tx: Tx, op: Requeue) -> Receipt:
     if content is None:
         raise NotFound("the message's text is gone", path="id")
     kind = Kind(row[6])
+    exempt = kind in {Kind.NOTICE, Kind.SUBAGENT_RESULT}
     return enqueue(
         tx,
         Enqueue(
             scope=op.scope, recipient=row[15], sender=Sender(row[7], row[8], row[20]), kind=kind, content=content[0],
             payload=row[11], id=op.new_id, message_id=None, digest=digest(row[15], kind, content[0], row[11]),
             chain=op.new_id, hops=0, reply_to=row[21], transport=row[18], destination_peer=row[19],
-            max_attempts=row[12], requeued_from=op.id,
+            max_attempts=row[12], depth_limit=None if exempt else op.depth_limit, requeued_from=op.id,
         ),
     )  # fmt: skip
 
 
-def fail_waiting(tx: Tx, scope: Scope, uid: str, reason: Reason, *, settle: bool = True) -> None:
-    """Fail an open message that no living turn holds: terminal event, then a notice to its sender.
-
-    With `settle` False the caller recomputes the mailbox's `due` and depth itself.
-    """
+def fail_waiting(tx: Tx, scope: Scope, uid: str, reason: Reason) -> None:
+    """Fail an open message that no living turn holds: terminal event, then a notice to its sender."""
     row = tx.one("message_for_change", (uid, tx.scope(scope)))
     if row is None:
         raise NotFound("there is no such message here", path="id")
@@ -66,7 +67,7 @@ def fail_waiting(tx: Tx, scope: Scope, uid: str, reason: Reason, *, settle: bool
     event = row[16] + 1
     data = turn_data(turn_id(uid), row[3] or uid, row[14], reason=reason)
     tx.run("event_insert", (tx.scope(scope), row[1], event, "turn.failed", turn_id(uid), None, data, tx.now))
-    tx.run("mailbox_settle", (event, 1 if settle else 0, tx.now, row[1]))
+    tx.run("mailbox_settle", (event, 1, tx.now, row[1]))
     if row[14]:
         # It was claimed before: its turn will not run again, so the next one must not obey its stop, nor seem to be it.
         tx.run("stop_forget", (row[1],))
@@ -76,3 +77,37 @@ def fail_waiting(tx: Tx, scope: Scope, uid: str, reason: Reason, *, settle: bool
     if row[13] == 1 and row[22] is not None:
         # A child's task is the first message of its mailbox: the child ends with it.
         end_child(tx, row[22], row[23], ChildState.FAILED, None)
+
+
+def fail_all(
+    tx: Tx,
+    scope: Scope,
+    mailbox: int,
+    recipient: str,
+    last_event: int,
+    rows: Sequence[Row],
+    reason: Reason,
+    *,
+    gone: int,
+) -> None:
+    """Fail many open messages of one mailbox that no living turn holds, as `fail_waiting` does one; none of them is a running child's task.
+
+    `rows` are those of `open_rows` or `waiting_rows`, `gone` how many of them the mailbox's depth still counts. All of them go at once:
+    of half a queue that is dropped the rest would be run. A statement for each table, not several for each row: everybody else waits.
+    """
+    if not rows:
+        return
+    now, owner = tx.now, tx.scope(scope)
+    tx.many("message_fail", [(reason, None, now, row, status) for row, _, _, status, *_ in rows])
+    tx.many(
+        "event_insert",
+        [
+            (owner, mailbox, number, "turn.failed", turn_id(uid), None,
+             turn_data(turn_id(uid), name or uid, claims, reason=reason), now)
+            for number, (_, uid, name, _, claims, *_) in enumerate(rows, start=last_event + 1)
+        ],
+    )  # fmt: skip
+    tx.count("failed", reason, len(rows))
+    tx.run("mailbox_settle", (last_event + len(rows), gone, now, mailbox))
+    tx.touch(recipient, Aspect.EVENTS | Aspect.DUE)
+    tell_senders(tx, scope, [(row[1], row[5], row[7], row[6]) for row in rows], reason)

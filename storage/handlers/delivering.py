@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -13,6 +14,7 @@ from ..model.errors import LeaseLost
 from ..model.ids import turn_id
 from ..model.turns import Lease, Step, StepKind
 from ..ops.deliveries import Absorb, EmitTokens, RecordStep
+from ..rows import Row
 from .accepting import enqueue
 from .housing import open_session, request_stop
 from .leasing import message_of
@@ -55,9 +57,21 @@ class Fence:
 
 def fence(tx: Tx, lease: Lease) -> Fence:
     """Raise `LeaseLost` unless `lease` is held at its epoch; otherwise give what the mailbox holds."""
-    row = tx.one("fence", (lease.mailbox,))
+    (found,) = fence_all(tx, (lease,))
+    if isinstance(found, LeaseLost):
+        raise found
+    return found
+
+
+def fence_all(tx: Tx, leases: Sequence[Lease]) -> list[Fence | LeaseLost]:
+    """The same for several mailboxes."""
+    rows = {row[0]: row[1:] for row in tx.each("fence", [(lease.mailbox,) for lease in leases])}
+    return [_fence(lease, rows.get(lease.mailbox)) for lease in leases]
+
+
+def _fence(lease: Lease, row: Row | None) -> Fence | LeaseLost:
     if row is None or row[0] != lease.epoch or row[1] is None or row[2] != lease.head:
-        raise LeaseLost(f"the lease of {lease.recipient} at epoch {lease.epoch} is lost")
+        return LeaseLost(f"the lease of {lease.recipient} at epoch {lease.epoch} is lost")
     return Fence(
         lease=lease, scope=row[5], last_seq=row[3], last_event=row[4], taken=row[6], block=row[7], uid=row[9],
         message_id=row[10] or row[9], session=row[13], parent=row[14], child_state=row[15], agent=row[16], path=row[17],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any, Final
 
 from ..model.addresses import SYSTEM, Scope, Sender, session_address
 from ..model.errors import UnknownTarget
@@ -10,30 +12,59 @@ from ..model.limits import CONTENT_CHARS
 from ..model.messages import Kind
 from ..model.sessions import ChildState
 from ..model.states import Reason
+from ..ops.inbox import Enqueue
 from ..ops.inbox import enqueue as build
 from .accepting import enqueue
 from .tx import Tx
 
+SINGLY_MOST: Final = 10
+"""How many messages that failed together have a notice each for the same sender."""
+TOGETHER: Final = 200
+"""How many one notice names, if they are more; it fits into a message's text."""
+
 
 def tell_sender(tx: Tx, scope: Scope, uid: str, kind: str, sender: Sender, reason: Reason) -> None:
     """Give a session whose message failed a non-delivery notice (SES-10); a notice never causes a notice (RT-14)."""
-    if sender.kind != "session" or kind in {Kind.NOTICE, Kind.SUBAGENT_RESULT}:
-        return
-    found = tx.one("session_title", (sender.id,))
-    if found is None or found[4] is not None:
-        return
-    notice = build(
-        scope, found[3], SYSTEM, f"Your message {uid} was not delivered: {reason}.", kind=Kind.NOTICE,
-        message_id=f"non-delivery-{uid}", payload={"message": uid, "reason": reason}, depth_limit=None,
+    tell_senders(tx, scope, [(uid, kind, sender.kind, sender.id)], reason)
+
+
+def tell_senders(tx: Tx, scope: Scope, failed: Iterable[tuple[str, str, str, str]], reason: Reason) -> None:
+    """The same for many messages that failed together: (uid, kind, sender's kind, sender's id) of each, in order.
+
+    A sender that lost many is told in few notices, each of which names many messages: thousands of them would fill its mailbox, and
+    everybody else would wait for this transaction.
+    """
+    by_sender: dict[str, list[str]] = {}
+    for uid, kind, sender_kind, sender in failed:
+        if sender_kind == "session" and kind not in {Kind.NOTICE, Kind.SUBAGENT_RESULT}:
+            by_sender.setdefault(sender, []).append(uid)
+    for sender, uids in by_sender.items():
+        found = tx.one("session_title", (sender,))
+        if found is None or found[4] is not None:
+            continue
+        together = 1 if len(uids) <= SINGLY_MOST else TOGETHER
+        # A sender that takes no mail (an internal session) is not told, and that must not keep its message from failing.
+        with suppress(UnknownTarget):
+            for first in range(0, len(uids), together):
+                enqueue(tx, _undelivered(scope, found[3], uids[first : first + together], reason))
+
+
+def _undelivered(scope: Scope, recipient: str, uids: list[str], reason: Reason) -> Enqueue:
+    if len(uids) == 1:
+        text = f"Your message {uids[0]} was not delivered: {reason}."
+        payload: dict[str, Any] = {"message": uids[0], "reason": reason}
+    else:
+        text = f"{len(uids)} of your messages were not delivered: {reason}. They are {', '.join(uids)}."
+        payload = {"messages": uids, "reason": reason}
+    return build(
+        scope, recipient, SYSTEM, text, kind=Kind.NOTICE, message_id=f"non-delivery-{uids[0]}", payload=payload,
+        depth_limit=None,
     )  # fmt: skip
-    # A sender that takes no mail (an internal session) is not told, and that must not keep its message from failing.
-    with suppress(UnknownTarget):
-        enqueue(tx, notice)
 
 
 def end_child(tx: Tx, child: str, parent: str | None, state: ChildState, answer: str | None) -> None:
     """Give a running child its final state and wake its parent, once (SES-8)."""
-    if tx.run("child_end", (state, child)).rowcount == 1:
+    if tx.run("child_end", (state, child)) == 1:
         wake_parent(tx, child, parent, state, answer)
 
 

@@ -13,7 +13,7 @@ from ..model.states import Reason
 from ..ops.sessions import DeleteSession, Opened, OpenSession, UpdateSession
 from ..ops.upkeep import ClearStuck, PruneEvents, RequestStop, Stopping
 from ..rows import Row, session_from
-from .changing import fail_waiting
+from .changing import fail_all
 from .notices import wake_parent
 from .tx import Tx
 
@@ -28,6 +28,8 @@ def open_session(tx: Tx, op: OpenSession) -> Opened:
     if known is not None:
         if (known[4], known[5], known[20]) != (op.agent, op.path, op.title):
             raise Conflict("this id has opened another session", path="id")
+        if known[14] is not None:
+            raise UnknownTarget("the session that this id has opened was deleted", path="id")
         return Opened(session_from(known), created=False)
     if op.path is not None:
         found = tx.one("session_at_path", (scope, op.path))
@@ -42,7 +44,7 @@ def open_session(tx: Tx, op: OpenSession) -> Opened:
             raise TooManyChildren(f"{of_parent} children are running, {CHILDREN_PER_PARENT} are allowed")
         if of_project >= CHILDREN_PER_PROJECT:
             raise TooManyChildren(f"{of_project} children run in this project, {CHILDREN_PER_PROJECT} are allowed")
-    mailbox = tx.run("mailbox_insert", (scope, session_address(op.id), tx.now)).lastrowid
+    ((mailbox,),) = tx.returning("mailbox_insert", [(scope, session_address(op.id), tx.now)])
     child = ChildState.RUNNING if op.parent is not None else None
     deadline = None if op.deadline_seconds is None else tx.now + op.deadline_seconds
     tx.run(
@@ -79,9 +81,9 @@ def delete_session(tx: Tx, op: DeleteSession) -> None:
         raise Conflict("the root session can't be deleted", path="path")
     tx.run("session_delete", (tx.now, op.id))
     mailbox, recipient, last_event = row[15], row[17], row[12]
-    tx.run("mailbox_close", (last_event, tx.now, mailbox))
-    for (uid,) in tx.all("open_rows", (mailbox,)):
-        fail_waiting(tx, op.scope, uid, Reason.TARGET_DELETED, settle=False)
+    tx.run("mailbox_close", (tx.now, mailbox))
+    waiting = tx.all("open_rows", (mailbox,))
+    fail_all(tx, op.scope, mailbox, recipient, last_event, waiting, Reason.TARGET_DELETED, gone=0)
     if row[8] == ChildState.RUNNING:
         wake_parent(tx, op.id, row[7], ChildState.DELETED, None)
     tx.touch(recipient, Aspect.EVENTS | Aspect.CONTROL)
@@ -92,7 +94,7 @@ def request_stop(tx: Tx, op: RequestStop) -> Stopping:
     row = tx.one("stop_target", (op.recipient, tx.scope(op.scope)))
     if row is None or row[5] is not None or row[6] == SessionKind.INTERNAL:
         raise UnknownTarget("there is no such session here", path="session")
-    mailbox, head, stop_at, uid = row[:4]
+    mailbox, head, stop_at, uid, last_event = row[:5]
     if op.key is not None and row[7] == op.key:
         return Stopping(row[8], 0)
     if head is None:
@@ -101,13 +103,10 @@ def request_stop(tx: Tx, op: RequestStop) -> Stopping:
         tx.run("stop_key_store", (op.key, turn_id(uid), mailbox))
     if stop_at is None:
         tx.run("stop_store", (tx.now, op.grace, tx.now, mailbox, head))
-    dropped = 0
-    if op.drop_queued:
-        for (waiting,) in tx.all("waiting_rows", (mailbox,)):
-            fail_waiting(tx, op.scope, waiting, Reason.DROPPED)
-            dropped += 1
+    waiting = tx.all("waiting_rows", (mailbox,)) if op.drop_queued else []
+    fail_all(tx, op.scope, mailbox, op.recipient, last_event, waiting, Reason.DROPPED, gone=len(waiting))
     tx.touch(op.recipient, Aspect.CONTROL)
-    return Stopping(turn_id(uid), dropped)
+    return Stopping(turn_id(uid), len(waiting))
 
 
 def clear_stuck(tx: Tx, op: ClearStuck) -> None:

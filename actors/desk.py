@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from contextvars import ContextVar, Token
-from typing import Final
+from contextvars import ContextVar
+from typing import Final, Protocol
 
 import attrs
 import trio
 
-from ..storage.model.addresses import PEER, Scope, Sender, check_path, session_address
+from ..storage.model.addresses import PEER, Scope, Sender, check_path, session_address, session_at
 from ..storage.model.approvals import Approval
 from ..storage.model.errors import Conflict, InvalidField, NotFound, UnknownAgent, UnknownTarget, WouldDeadlock
 from ..storage.model.events import TERMINAL
@@ -89,7 +89,7 @@ class Desk:
             raise UnknownTarget("no peer of that id is paired", path="agent_id")
         if address.startswith("/"):
             return await self.store.reads.session_at(scope, check_path(address))
-        return await self.store.reads.session(scope, _session(address.removeprefix("session:")))
+        return await self.store.reads.session(scope, _session(session_at(address)))
 
     async def send(
         self,
@@ -227,43 +227,22 @@ class Desk:
         return view
 
 
-@attrs.define(eq=False)
-class _Running:
-    """A turn of `session`, until it is `over`."""
+class Runner(Protocol):
+    """Whoever runs a turn's agent, and knows while it does."""
 
-    session: str
-    over: bool = False
-
-
-class _InTurn:
-    """Marks the task that runs a turn's agent, and whatever that starts. For the delivery."""
-
-    def __init__(self) -> None:
-        self._here: ContextVar[_Running | None] = ContextVar("callboard_turn", default=None)
-
-    def set(self, session: str) -> Token[_Running | None]:
-        """A turn of `session` begins in this task; give `reset` what this returns."""
-        return self._here.set(_Running(session))
-
-    def reset(self, token: Token[_Running | None]) -> None:
-        """The turn has ended, also for a task that it started in a nursery of the program's: that has its context for ever."""
-        running = self._here.get()
-        if running is not None:
-            running.over = True
-        self._here.reset(token)
-
-    def get(self) -> str | None:
-        """The session whose turn runs here."""
-        running = self._here.get()
-        return None if running is None or running.over else running.session
+    @property
+    def in_agent(self) -> bool: ...
 
 
-in_turn: Final = _InTurn()
+RUNNER: Final = ContextVar[Runner | None]("callboard_turn", default=None)
+"""Set in the task that runs an agent, and so in whatever that starts. Never set back: a task that it started in a nursery of the program's
+has its context for ever, so only the runner can tell when the turn is over."""
 
 
 def refuse_in_turn(session: str) -> None:
     """Raise `WouldDeadlock` if a turn runs in this task: what it waits for may be waiting for it (SES-11)."""
-    if in_turn.get() is not None:
+    runner = RUNNER.get()
+    if runner is not None and runner.in_agent:
         raise WouldDeadlock(f"a turn must not wait for the session {session}; its answer comes as a message")
 
 

@@ -6,14 +6,15 @@ Not here: any implementation. Invariant: actors start nothing by themselves; `Sp
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import attrs
 import trio
 
 from ..storage.model import limits
 from ..storage.model.approvals import APPROVAL_SECONDS
+
+T = TypeVar("T")
 
 
 class Spawn(Protocol):
@@ -83,8 +84,8 @@ class TurnEnd:
 class TurnWatch(Protocol):
     """One attempt that is watched."""
 
-    def running(self) -> AbstractContextManager[object]:
-        """Around the agent's code."""
+    def running(self, run: Awaitable[T]) -> Awaitable[T]:
+        """The run of the agent as it is to be awaited: itself, or something of yours around it."""
         ...
 
     def ended(self, end: TurnEnd) -> None: ...
@@ -105,8 +106,8 @@ class Unwatched:
     def turn(self, facts: TurnFacts) -> TurnWatch:
         return self
 
-    def running(self) -> AbstractContextManager[object]:
-        return nullcontext()
+    def running(self, run: Awaitable[T]) -> Awaitable[T]:
+        return run
 
     def ended(self, end: TurnEnd) -> None:
         return
@@ -123,7 +124,7 @@ class Operations(Protocol):
         ...
 
     async def doctor(self) -> dict[str, Any]:
-        """{state, checks: [{name, state, detail, advice?}], settings}"""
+        """{state, checks: [{name, state, detail, advice?}], processes: [{name, seen_seconds, leases, turns}], settings}"""
         ...
 
 

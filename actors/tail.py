@@ -94,8 +94,8 @@ class Tail:
         while more and self.sinks:
             page = await self._store.reads.events(self._scope, self._session, after=max(self.position, 0))
             more = page.more
+            self.position = page.reached(self.position)
             if page.events:
-                self.position = page.events[-1].id
                 for sink in tuple(self.sinks):
                     if not sink.push(page.events):
                         self.sinks.discard(sink)
@@ -221,6 +221,7 @@ class Feed:
         self._ready = trio.Event()
         self._live = False
         self._checked = False
+        self._reached = after
         self.cursor = after
 
     def push(self, events: tuple[Event, ...]) -> bool:
@@ -261,7 +262,13 @@ class Feed:
             if event.id > self.cursor:
                 self.cursor = event.id
                 taken.append(event)
+        self._skip()
         return taken
+
+    def _skip(self) -> None:
+        """Nothing is left below what was read: where a restore has left a gap, that is more than the newest event's id."""
+        if not self._queue:
+            self.cursor = max(self.cursor, self._reached)
 
     async def _catch_up(self) -> Resync | None:
         page = await self._store.reads.events(self._scope, self._session, after=self.cursor)
@@ -271,11 +278,12 @@ class Feed:
             self.cursor = resync.after
             return resync
         self._queue.extend(page.events)
-        reached = page.events[-1].id if page.events else self.cursor
+        self._reached = page.reached(self.cursor)
+        self._skip()
         if page.last and not page.events:
             raise UnknownTarget("the session was deleted", path="session")
         if not page.more and not page.closed:
-            self._live = self._tails.join(self._scope, self._session, self, reached)
+            self._live = self._tails.join(self._scope, self._session, self, self._reached)
         return None
 
 
@@ -289,4 +297,6 @@ def gap(session: str, cursor: int, page: EventPage, *, first: bool) -> Resync | 
         return Resync(session, page.floor, page.floor + 1)
     if first and cursor > page.newest:
         return Resync(session, page.newest, page.floor + 1)
+    if page.skipped:
+        return Resync(session, page.events[0].id - 1 if page.events else page.newest, page.floor + 1)
     return None

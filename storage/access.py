@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from .model.access import Carrier, Credential, Member, Standing
 from .model.sessions import Page
-from .reads import Queries, page_limit, row_cursor
+from .overview import Queries
+from .reads import page_limit, row_cursor
 from .rows import credential_from, member_from, standing_from
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 Callback = Callable[[int], None]
+Each = Callable[["str | None"], None]
 
 
 class Aspect:
@@ -30,6 +31,7 @@ class Changes:
         # Lists: a callback that was added twice is there until it was dropped twice.
         self._by_recipient: dict[str, list[Callback]] = {}
         self._everywhere: list[Callback] = []
+        self._each: list[tuple[int, Each]] = []
 
     @contextmanager
     def watch(self, recipient: str | None, callback: Callback) -> Generator[None]:
@@ -39,6 +41,19 @@ class Changes:
             yield
         finally:
             self.drop(recipient, callback)
+
+    @contextmanager
+    def watch_each(self, aspect: int, callback: Each) -> Generator[None]:
+        """Call `callback` with each recipient of which `aspect` has changed, or None if it may be anybody's, while the block lasts.
+
+        For one who looks after many that come and go: a watcher for each of them would cost more than it is ever told.
+        """
+        watcher = (aspect, callback)
+        self._each.append(watcher)
+        try:
+            yield
+        finally:
+            self._each.remove(watcher)
 
     def add(self, recipient: str | None, callback: Callback) -> None:
         """Begin to call `callback`; whoever adds it must drop it."""
@@ -57,6 +72,18 @@ class Changes:
         if together:
             for callback in tuple(self._everywhere):
                 callback(together)
+            for wanted, tell in tuple(self._each):
+                if together & wanted:
+                    for recipient, aspect in touched.items():
+                        if aspect & wanted:
+                            tell(recipient)
+
+    def publish_all(self) -> None:
+        """Tell everybody of everything: hints may have been missed, and nobody knows whose."""
+        for callback in [each for watchers in (*self._by_recipient.values(), self._everywhere) for each in watchers]:
+            callback(Aspect.DUE | Aspect.EVENTS | Aspect.CONTROL)
+        for _, tell in tuple(self._each):
+            tell(None)
 
     def drop(self, recipient: str | None, callback: Callback) -> None:
         """Call `callback` no more."""

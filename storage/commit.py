@@ -2,6 +2,7 @@
 
 Ops that queue while a batch commits are the next batch, so a lone op waits for nobody and a crowd shares one fsync. A batch holds at
 most 512 ops and 4 MiB, taken from the holders' lane first, then claims, then enqueues: who holds a lease never waits behind newcomers.
+A claim may also ride: it goes at the end of the next batch that may make something due, and so takes it in the transaction that brings it.
 
 Cancellation (DESIGN decision 5): an op not yet begun is removed when its caller leaves; a begun one commits, and its outcome is unknown
 to a caller that has left. When `run` ends, every waiting op fails with `StoreDown`.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
 
 import attrs
@@ -49,6 +50,11 @@ class Failure:
 class Batches(Protocol):
     """The part of a driver that commits: all of `ops` in one transaction, or an exception and nothing."""
 
+    @property
+    def rides(self) -> bool:
+        """Whether a claim at the end of a batch sees what the ops before it have written."""
+        ...
+
     async def apply(self, ops: Sequence[Op[Any]]) -> Applied: ...
 
 
@@ -64,7 +70,7 @@ class _Slot:
         self.left = False
         self.outcome: Any = None
 
-    def leave(self, _: object) -> trio.lowlevel.Abort:
+    def leave(self, cause: object) -> trio.lowlevel.Abort:
         """Whoever waits is cancelled, or has waited long enough: an op that has not begun is removed."""
         self.task = None
         self.left = True
@@ -80,6 +86,22 @@ class _Slot:
         if isinstance(self.outcome, Failure):
             raise self.outcome.error
         return self.outcome
+
+
+class _Rider(_Slot):
+    """An op that is made when its batch leaves. Begun, it can't be left: what it takes must not lie until its leases end."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Op[Any] | None], task: trio.lowlevel.Task) -> None:
+        super().__init__(_NOTHING, task)
+        self.make = make
+
+    def leave(self, cause: object) -> trio.lowlevel.Abort:
+        return trio.lowlevel.Abort.FAILED if self.begun else super().leave(cause)
+
+
+_NOTHING: Final[Op[Any]] = Op()
 
 
 def _stay(_: object) -> trio.lowlevel.Abort:
@@ -129,6 +151,7 @@ class GroupCommit:
         self._lanes: tuple[deque[_Slot], ...] = (deque(), deque(), deque())
         self._weight = 0
         self._limits = _Limits()
+        self._rider: _Rider | None = None
         self._wake = trio.Event()
         self._down: BaseException | None = StoreDown("the store is not running")
         self.failing: str | None = None
@@ -162,6 +185,21 @@ class GroupCommit:
         self._limits.add(slot)
         await trio.lowlevel.wait_task_rescheduled(_stay)
         return cast("R", slot.result())
+
+    async def ride(self, make: Callable[[], Op[R] | None]) -> R:
+        """Commit what `make` then gives at the end of the next batch that may make something due, and return its result.
+
+        `make` must not block; None lets that batch go without it. One rider at a time. Waits for ever where the database has no such
+        batches, so it is for a caller that is cancelled when it must do something else.
+        """
+        self._check()
+        rider = self._rider = _Rider(make, trio.lowlevel.current_task())
+        try:
+            await trio.lowlevel.wait_task_rescheduled(rider.leave)
+        finally:
+            if self._rider is rider:
+                self._rider = None
+        return cast("R", rider.result())
 
     def _check(self) -> None:
         if self._down is not None:
@@ -201,10 +239,13 @@ class GroupCommit:
             for lane in self._lanes:
                 while lane:
                     lane.popleft().settle(Failure(self._down))
+            if self._rider is not None:
+                self._rider.settle(Failure(self._down))
 
     def _take(self) -> list[_Slot]:
         batch: list[_Slot] = []
         weight = 0
+        wakes = False
         for lane in self._lanes:
             while lane and len(batch) < BATCH_OPS:
                 size = lane[0].op.size
@@ -216,9 +257,19 @@ class GroupCommit:
                 if slot.left:
                     continue
                 slot.begun = True
+                wakes = wakes or slot.op.wakes
                 weight += size
                 batch.append(slot)
+        if wakes and self._rider is not None and len(batch) < BATCH_OPS and self._driver.rides:
+            self._board(batch, self._rider)
         return batch
+
+    def _board(self, batch: list[_Slot], rider: _Rider) -> None:
+        op = rider.make()
+        if op is not None:
+            self._rider = None
+            rider.op, rider.begun = op, True
+            batch.append(rider)
 
     async def _flush(self, batch: list[_Slot], seconds: float = BATCH_SECONDS) -> None:
         applied: Applied | None = None

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
@@ -21,17 +20,12 @@ from .model.limits import PAGE_LIMIT
 from .model.messages import MessageView
 from .model.sessions import ACTIVE, IDLE, Entry, Page, Session
 from .model.turns import Step, StepKind, StopRequest
+from .overview import Overview
 from .rows import Row, entry_from, event_from, message_from, session_from
 
 _SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?\Z")
 """Store time as `repr` writes it; `float` alone would also take nan."""
 _ROW = re.compile(r"[0-9]{1,18}\Z")
-
-
-class Queries(Protocol):
-    """The part of a driver that reads: all statements of a call see one snapshot."""
-
-    async def read(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]: ...
 
 
 @attrs.frozen
@@ -46,11 +40,8 @@ class AttemptView:
     at: float
 
 
-class Reads:
+class Reads(Overview):
     """Everything that may be asked. Where a scope is taken, what it does not own answers as unknown."""
-
-    def __init__(self, driver: Queries) -> None:
-        self._driver = driver
 
     async def session(self, scope: Scope, id: str) -> Session:
         """A session by id. Raises `UnknownTarget`; an internal one answers the same (SES-2)."""
@@ -152,7 +143,10 @@ class Reads:
         return [AttemptView(*row) for row in await self._rows("attempts_of", scope, id=message)]
 
     async def events(self, scope: Scope, session: str, *, after: int = 0, limit: int = PAGE_LIMIT) -> EventPage:
-        """Events above `after`, with the session's floor and newest id in the same snapshot. Raises `UnknownTarget`."""
+        """Events above `after`, with the session's floor and newest id in the same snapshot. Raises `UnknownTarget`.
+
+        A gap is only looked for where one shows: numbers are dense above the floor but for what a restore has skipped.
+        """
         params = {"id": session, **_of(scope)}
         counters, rows = await self._driver.read(
             ("event_counters", params), ("events_after", {**params, "after": after, "limit": limit + 1})
@@ -161,12 +155,9 @@ class Reads:
             raise UnknownTarget("there is no such session here", path="session")
         floor, newest, closed = counters[0]
         events = tuple(event_from(session, row) for row in rows[:limit])
-        return EventPage(events, floor, newest, more=len(rows) > limit, closed=bool(closed))
-
-    async def moved(self, positions: Mapping[str, int]) -> list[str]:
-        """Of sessions and the newest event known of each, by id: those that have newer ones, or were deleted. Over all scopes."""
-        (rows,) = await self._driver.read(("sessions_moved", {"positions": json.dumps(dict(positions))}))
-        return [row[0] for row in rows]
+        dense = not floor < after < newest or (events and events[0].id == after + 1)
+        skipped = not dense and not await self._rows("event_known", scope, id=session, n=after)
+        return EventPage(events, floor, newest, more=len(rows) > limit, closed=bool(closed), skipped=skipped)
 
     async def turn_goes_on(self, scope: Scope, session: str, turn: str, *, after: int) -> bool:
         """Whether any event of a turn is above `after`."""
@@ -205,31 +196,6 @@ class Reads:
         if not rows:
             raise NotFound("there is no such approval here", path="id")
         return Approval(rows[0][0], rows[0][1], ApprovalState(rows[0][2]), rows[0][3])
-
-    async def counts(self, now: float) -> tuple[int, int]:
-        """How many mailboxes are due, and how many are held, over all scopes."""
-        ((row,),) = await self._driver.read(("store_stats", {"now": now}))
-        return row[0], row[1]
-
-    async def oldest_due(self, now: float) -> float | None:
-        """Store time since which a mailbox waits for somebody to claim it; None if none does. Over all scopes."""
-        (rows,) = await self._driver.read(("oldest_due", {"now": now}))
-        return rows[0][0] if rows else None
-
-    async def schema(self) -> int:
-        """The number of the newest migration of this store."""
-        ((row,),) = await self._driver.read(("schema_version", {}))
-        return row[0]
-
-    async def integrity(self) -> str:
-        """`ok`, or what the database says is wrong with it. Reads all of it."""
-        (rows,) = await self._driver.read(("integrity", {}))
-        return str(rows[0][0])
-
-    async def stuck(self) -> list[tuple[str, str]]:
-        """Recipients whose task survived its cancel, each with the process that has it."""
-        (rows,) = await self._driver.read(("stuck_sessions", {}))
-        return [(row[0], row[1]) for row in rows]
 
     async def _rows(self, name: str, scope: Scope, **params: Any) -> list[Row]:
         (rows,) = await self._driver.read((name, {**params, **_of(scope)}))

@@ -6,20 +6,25 @@ child that the runtime starts first; before it runs and after it ends, every op 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import trio
 
 from .access import Access
 from .changes import Changes
 from .commit import Batches, GroupCommit
-from .model.errors import CallboardError, InvalidField
+from .model.errors import Busy, CallboardError, Conflict, InvalidField
 from .ops.base import Op
 from .reads import Reads
 from .rows import Row
+from .urls import POSTGRES, is_server
+
+if TYPE_CHECKING:
+    from .sqlite.backup import Copy
 
 R = TypeVar("R")
 SQLITE = "sqlite://"
@@ -27,7 +32,7 @@ Observer = Callable[[Op[Any], Any, float], None]
 
 
 class Driver(Batches, Protocol):
-    """What a database must offer. `read` runs its statements in one snapshot."""
+    """What a database must offer. `read` runs its statements in one snapshot; `attend` is what it does beside them while the store runs."""
 
     @property
     def name(self) -> str: ...
@@ -37,6 +42,9 @@ class Driver(Batches, Protocol):
     def migrated(self) -> tuple[str, ...]: ...
     def now(self) -> float: ...
     def announce(self, url: str) -> None: ...
+    async def attend(
+        self, changes: Changes, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None: ...
     async def read(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]: ...
     async def aclose(self) -> None: ...
 
@@ -50,6 +58,7 @@ class Store:
         self.reads = Reads(self)
         self.access = Access(self)
         self._commit = GroupCommit(driver, self.changes)
+        self._copying = False
         self.observer: Observer | None = None
         """Told of each op of this process that has committed, its result, and how many seconds that took. Must not block or raise."""
 
@@ -62,6 +71,11 @@ class Store:
     def file(self) -> Path | None:
         """The database's file; None for one in memory."""
         return self._driver.file
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may use it at the same time."""
+        return is_server(self.name)
 
     @property
     def migrated(self) -> tuple[str, ...]:
@@ -98,6 +112,14 @@ class Store:
         """Commit `op` even if the caller is being cancelled; `OutcomeUnknown` after `COMMIT_SECONDS`."""
         return await self._told(op, self._commit.settle(op))
 
+    async def ride(self, make: Callable[[], Op[R] | None]) -> R:
+        """Commit what `make` gives at the end of the next batch that may make something due; see `GroupCommit.ride`."""
+        try:
+            return await self._commit.ride(make)
+        except CallboardError as error:
+            error.store = self
+            raise
+
     async def _told(self, op: Op[R], commit: Coroutine[Any, Any, R]) -> R:
         began = trio.current_time()
         try:
@@ -117,32 +139,79 @@ class Store:
             error.store = self
             raise
 
+    @asynccontextmanager
+    async def backup(self) -> AsyncIterator[Copy]:
+        """A copy of the database as it is now, to be read inside the block; commits go on meanwhile. One at a time: it takes room on the disk.
+
+        Raises `Busy` while another one is open, `Conflict` for a store that is no file, `StoreFull`, and kinds of `StoreError`.
+        """
+        from .sqlite.backup import open_copy
+
+        if self.file is None:
+            raise Conflict(without_file(self.name))
+        if self._copying:
+            raise Busy("a backup is being made already")
+        self._copying = True
+        try:
+            async with open_copy(self.file, self.now()) as copy:
+                yield copy
+        finally:
+            self._copying = False
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """The flusher. Ends only by cancellation, after it has committed what had queued."""
-        await self._commit.run(task_status=task_status)
+        """The flusher, and whatever the database needs beside it. Ends only by cancellation, after it has committed what had queued."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._driver.attend, self.changes)
+            await self._commit.run(task_status=task_status)
 
 
 @asynccontextmanager
 async def open_store(url: str, *, executor: Literal["thread", "inline"] = "thread") -> AsyncIterator[Store]:
-    """Open the store that `url` names (`sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite:///:memory:`).
+    """Open the store that `url` names: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite:///:memory:`, `postgresql://user@host/db`.
 
-    Migrates it first. `executor` "inline" runs SQLite in the Trio thread, for tests whose clock jumps.
-    Raises `InvalidField` for an unknown URL, and `StoreError` and its kinds if the database can't be used.
+    Migrates it first. `executor` "inline" runs SQLite in the Trio thread, for tests whose clock jumps; it means nothing elsewhere.
+    Raises `InvalidField` for an unknown URL or a missing extra, `StoreDown` if a server does not answer, and `StoreError` and its kinds
+    if the database can't be used.
     """
-    from .sqlite.driver import open_sqlite
-
-    driver = await open_sqlite(sqlite_path(url), executor=executor)
+    driver = await _driver(url, executor)
     try:
         yield Store(driver)
     finally:
         await driver.aclose()
 
 
-def unapplied(url: str) -> tuple[str, ...]:
-    """The migrations that opening the existing store at `url` would apply; it is not changed. Blocks for the file.
+async def _driver(url: str, executor: Literal["thread", "inline"]) -> Driver:
+    if url.startswith(POSTGRES):
+        with _extra():
+            from .postgres.driver import open_postgres
+        return await open_postgres(url)
+    from .sqlite.driver import open_sqlite
 
-    Raises `InvalidField`, `StoreLocked` if it is in use, and the kinds of `StoreError` that opening it would raise.
+    return await open_sqlite(sqlite_path(url), executor=executor)
+
+
+@contextmanager
+def _extra() -> Generator[None]:
+    try:
+        yield
+    except ImportError as missing:
+        if (missing.name or "").startswith(__package__ or "storage"):
+            raise  # a defect of ours
+        message = f"needs the extra postgres ({missing.name} is missing): pip install 'callboard[postgres]'"
+        raise InvalidField(message, path="store") from None
+
+
+def unapplied(url: str) -> tuple[str, ...]:
+    """The migrations that opening the existing store at `url` would apply; it is not changed. Blocks for the file or the server.
+
+    Raises `InvalidField`, `StoreLocked` if a file is in use, and what opening it would raise.
     """
+    if url.startswith(POSTGRES):
+        with _extra():
+            from .postgres.driver import pending_at
+        # It may be asked from within a Trio program, whose loop can't be entered again.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(trio.run, pending_at, url).result()
     from .sqlite.lock import acquire_lock
     from .sqlite.migrations import pending_in
 
@@ -151,8 +220,18 @@ def unapplied(url: str) -> tuple[str, ...]:
         return tuple(map(str, pending_in(path)))
 
 
+def without_file(url: str) -> str:
+    """Why a store that is no file can't be backed up or restored by us."""
+    if url.startswith(POSTGRES):
+        return "a PostgreSQL store is backed up with pg_dump and restored with pg_restore; README says how, and what must follow"
+    return "a store in memory can't be backed up or restored: it has no file"
+
+
 def sqlite_path(url: str) -> str:
     """The file that an sqlite URL names. Raises `InvalidField` for another scheme or no file."""
     if not url.startswith(SQLITE + "/") or len(url) <= len(SQLITE) + 1:
-        raise InvalidField("must be sqlite:///FILE (relative) or sqlite:////FILE (absolute)", path="store")
+        raise InvalidField(
+            "must be sqlite:///FILE (relative) or sqlite:////FILE (absolute), or postgresql://USER@HOST/DATABASE",
+            path="store",
+        )
     return url[len(SQLITE) + 1 :]

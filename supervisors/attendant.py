@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..actors.edges.server import Counts
-from .doctor import Check, State, examine_store, queue, tree, versions, worst
+from .checks import Check, State, worst
+from .doctor import examine_store, queue, tree, versions
 from .metrics import Metrics
 from .runtime import Runtime
 
@@ -32,16 +33,18 @@ class Attendant:
 
     async def doctor(self) -> dict[str, Any]:
         runtime = self._runtime
+        examined = await examine_store(runtime.store, serving=True)
         checks = [
             versions(),
             tree(runtime.snapshot()),
-            *await examine_store(runtime.store, runtime.store.file, serving=True),
+            *examined.checks,
             queue(runtime.store.statistics()["depth"]),
             _turns(len(runtime.dispatcher.live), runtime.desk.tuning.live_turns),
         ]
         return {
             "state": str(worst(checks)),
             "checks": [check.view() for check in checks],
+            "processes": examined.processes,
             "settings": self._in_force,
         }
 

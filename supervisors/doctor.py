@@ -1,7 +1,7 @@
 """What is examined, and what to do about what is found: one `Check` a question.
 
-Lives here: questions about a store, its file, the machine and a running tree. Not here: who asks (`attendant` for a server, the command line
-where none runs), settings and token files of a folder.
+Lives here: questions about a store, its file, the machine and a running tree. Not here: who works on a store (`fleet`), who asks (`attendant`
+for a server, the command line where none runs), settings and token files of a folder.
 
 Invariant: examining changes nothing, and a check holds names, ids and figures, never text that anybody wrote, nor a secret.
 """
@@ -12,8 +12,6 @@ import platform
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,50 +19,26 @@ import attrs
 
 from ..storage.model.errors import CallboardError
 from ..storage.store import Store
-from .metrics import Load, installed, load_of
+from ..storage.wire import rfc3339
+from .checks import Check, State
+from .fleet import Fleet, fleet_of
+from .metrics import installed
 from .tree import Node
 
 MIB: Final = 1024 * 1024
 LOG_MOST: Final = 256 * MIB
 """Of the write-ahead log: it grows only while somebody reads one old snapshot for long."""
 DISK_WARN, DISK_FAIL = 1024 * MIB, 100 * MIB
-LAG_WARN, LAG_FAIL = 5.0, 60.0
-"""Seconds that a mailbox waits while a server runs."""
 CLOCK_WARN: Final = 5.0
 QUEUE_WARN: Final = 5_000
+RESTORED_WARN: Final = 7 * 86_400.0
+"""How long after a restore it is warned of what that has brought back."""
 PRUNE: Final = "inbox prune --older-than 30d"
-"""The command that makes room. Whoever prints a report says where it is to be given."""
+TOKENS: Final = "token list"
+ADVISED: Final = (PRUNE, TOKENS)
+"""The commands that are advised. Whoever prints a report says where they are to be given."""
 CHECKED_MOST: Final = 256 * MIB
 """Of a database that is in use: beyond it, reading all of it would keep a reader busy for long."""
-
-
-class State(StrEnum):
-    """How bad it is; `fail` needs somebody to act."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@attrs.frozen
-class Check:
-    """One answer; `advice` says what to do, where something is to be done."""
-
-    name: str
-    state: State
-    detail: str
-    advice: str = ""
-
-    def view(self) -> dict[str, Any]:
-        """{name, state, detail, advice?}"""
-        view = {"name": self.name, "state": str(self.state), "detail": self.detail}
-        return {**view, "advice": self.advice} if self.advice else view
-
-
-def worst(checks: Iterable[Check]) -> State:
-    """The state of the whole."""
-    states = {check.state for check in checks}
-    return State.FAIL if State.FAIL in states else State.WARN if State.WARN in states else State.OK
 
 
 def versions() -> Check:
@@ -78,15 +52,36 @@ def versions() -> Check:
     return Check("versions", State.OK, ", ".join(f"{name} {number}" for name, number in found.items()))
 
 
-async def examine_store(store: Store, file: Path | None, *, serving: bool) -> list[Check]:
+@attrs.frozen
+class Examined:
+    """What was found out about a store; `fleet` is None if it could not be read."""
+
+    checks: tuple[Check, ...]
+    fleet: Fleet | None = None
+
+    @property
+    def processes(self) -> list[dict[str, Any]]:
+        """See `Fleet.view`."""
+        return [] if self.fleet is None else self.fleet.view()
+
+
+async def examine_store(store: Store, *, serving: bool) -> Examined:
     """Everything about an open store; `serving`: turns are run, so nothing should wait for long."""
+    file = store.file
     try:
-        checks = [file_check(file), await _schema(store), await _integrity(store, file, serving=serving)]
-        load = await load_of(store)
-        checks += [leases(load), lag(load, serving=serving), stuck(await store.reads.stuck())]
+        checks = [_place(store), await _schema(store), await _integrity(store, file, serving=serving)]
+        fleet = await fleet_of(store)
+        checks += restored(await store.reads.restored(), store.now())
     except CallboardError as error:
-        return [store_refusal(error)]
-    return [*checks, clock(store.now(), time.time()), *([disk(file)] if file is not None else [])]
+        return Examined((store_refusal(error),))
+    checks += [*fleet.checks(serving=serving), clock(store.now(), time.time(), shared=store.shared)]
+    if file is not None:
+        checks.append(disk(file))
+    return Examined(tuple(checks), fleet)
+
+
+def _place(store: Store) -> Check:
+    return Check("store", State.OK, store.name) if store.shared else file_check(store.file)
 
 
 def store_refusal(error: CallboardError) -> Check:
@@ -107,46 +102,27 @@ def file_check(file: Path | None) -> Check:
     return Check("store", State.OK, detail)
 
 
-def leases(load: Load) -> Check:
-    """How many mailboxes are held."""
-    return Check("leases", State.OK, f"{load.held} held")
+def restored(found: tuple[float, float | None] | None, now: float) -> list[Check]:
+    """Whether it was restored from a backup: what was revoked since that was made holds no longer."""
+    if found is None:
+        return []
+    at, made_at = found
+    detail = f"restored {rfc3339(at)} from a backup of {rfc3339(made_at) if made_at else 'unknown age'}"
+    if now - at > RESTORED_WARN:
+        return [Check("restored", State.OK, detail)]
+    advice = f"tokens revoked and members suspended in between are valid again: look through callboard {TOKENS}"
+    return [Check("restored", State.WARN, detail, advice)]
 
 
-def lag(load: Load, *, serving: bool) -> Check:
-    """Whether what is due is taken."""
-    detail = f"{load.due} due" + (f", one for {load.lag:.1f} s" if load.due else "")
-    if not serving:
-        return Check("lag", State.OK, detail + (", until the next start of a server" if load.due else ""))
-    state = State.FAIL if load.lag > LAG_FAIL else State.WARN if load.lag > LAG_WARN else State.OK
-    advice = (
-        ""
-        if state is State.OK
-        else "turns are not taken as fast as they come: see the tree, and live_turns in the settings"
-    )
-    return Check("lag", state, detail, advice)
-
-
-def stuck(rows: list[tuple[str, str]]) -> Check:
-    """Sessions whose agent survived its cancel."""
-    if not rows:
-        return Check("stuck", State.OK, "no session is stuck")
-    names = ", ".join(recipient.removeprefix("session:") for recipient, _ in rows[:10])
-    advice = "their agents ignore being cancelled; mend them, then restart the server"
-    return Check("stuck", State.WARN, f"{len(rows)} stuck: {names}", advice)
-
-
-def clock(store_time: float, wall: float) -> Check:
-    """Store time never goes back, so a clock that was set back leaves it ahead."""
+def clock(store_time: float, wall: float, *, shared: bool = False) -> Check:
+    """Store time never goes back, so a clock that was set back leaves it ahead. A store that is `shared` goes by its server's."""
     ahead = store_time - wall
     detail = f"store time is {abs(ahead):.1f} s {'ahead of' if ahead >= 0 else 'behind'} the system's"
     if abs(ahead) <= CLOCK_WARN:
         return Check("clock", State.OK, detail)
-    return Check(
-        "clock",
-        State.WARN,
-        detail,
-        "the system's clock was set; times shown are off by this until a restart, or it has caught up",
-    )
+    set_back = "the system's clock was set; times shown are off by this until a restart, or it has caught up"
+    differ = "set the clocks of this machine and of the database's by one source; leases go by the database's alone"
+    return Check("clock", State.WARN, detail, differ if shared else set_back)
 
 
 def disk(file: Path) -> Check:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Final
+from collections.abc import Awaitable
+from typing import Final, TypeVar
 
 import attrs
 
 from ..actors.ports import Meter, TurnEnd, TurnFacts, TurnWatch
 
+T = TypeVar("T")
 BUCKETS: Final = (0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 1_800.0)
 """Upper ends in seconds: from an agent that only looks something up to one that works for half an hour."""
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -33,8 +33,8 @@ class Figures:
     def turn(self, facts: TurnFacts) -> TurnWatch:
         return self
 
-    def running(self) -> AbstractContextManager[object]:
-        return nullcontext()
+    def running(self, run: Awaitable[T]) -> Awaitable[T]:
+        return run
 
     def ended(self, end: TurnEnd) -> None:
         self.turns[end.end] += 1
@@ -64,12 +64,10 @@ class Meters:
 class _Watches:
     watches: tuple[TurnWatch, ...]
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for watch in self.watches:
-                stack.enter_context(watch.running())
-            yield
+    def running(self, run: Awaitable[T]) -> Awaitable[T]:
+        for watch in reversed(self.watches):
+            run = watch.running(run)
+        return run
 
     def ended(self, end: TurnEnd) -> None:
         for watch in self.watches:

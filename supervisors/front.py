@@ -23,7 +23,8 @@ from ..actors.edges.listeners import Endpoint, open_listeners
 from ..actors.edges.live import Live
 from ..actors.edges.metered import Metered
 from ..actors.edges.server import Counts, Server
-from ..storage.model.access import Purpose
+from ..storage.model.access import Purpose, digest
+from ..storage.store import Store
 from .attendant import Attendant
 from .runtime import OPERATOR, Runtime
 from .tree import Child, ChildSpec, DynamicSupervisor
@@ -116,8 +117,7 @@ class Front:
         settings = self._settings
         opened, self._listeners = self._listeners, []
         listeners = opened or await open_listeners(settings.host, self._port)
-        # A browser keeps one set of cookies for all ports of a host, and two servers on it must not take each other's.
-        name = f"callboard-{listeners[0].socket.getsockname()[1]}"
+        name = _cookie_name(runtime.store, listeners[0].socket.getsockname()[1])
         names = frozenset(name.lower().strip("[]") for name in settings.allowed_hosts)
         own = () if settings.host in EVERYWHERE else (settings.host,)
         principal = Principal(OPERATOR, runtime.scope)
@@ -147,6 +147,14 @@ class Front:
         self._endpoints = endpoints
         self._port = endpoints[0].port
         self.listening.set()
+
+
+def _cookie_name(store: Store, port: int) -> str:
+    """A browser keeps one set of cookies for all ports of a host, and two servers on it must not take each other's.
+
+    But what serves one store behind a proxy is one server to the browser: what one process has given it, every other one takes.
+    """
+    return f"callboard-{digest(store.name).hex()[:12] if store.shared else port}"
 
 
 @attrs.frozen

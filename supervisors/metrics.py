@@ -138,9 +138,11 @@ def _of_turns(figures: Figures) -> Iterable[Metric]:
 def _of_store(store: Store, load: Load | None) -> Iterable[Metric]:
     yield _gauge("store_up", "Whether the store answered in time.", {}, load is not None)
     if load is not None:
-        yield _gauge("mailboxes_due", "Mailboxes that wait for a turn.", {}, load.due)
-        yield _gauge("leases", "Mailboxes that are held.", {}, load.held)
-        yield _gauge("lag_seconds", "How long the mailbox has waited that has waited longest.", {}, load.lag)
+        yield _gauge("mailboxes_due", "Mailboxes of the store that wait for a turn.", {}, load.due)
+        yield _gauge("leases", "Mailboxes of the store that are held, by whichever process.", {}, load.held)
+        yield _gauge(
+            "lag_seconds", "How long the mailbox of the store has waited that has waited longest.", {}, load.lag
+        )
     figures = store.statistics()
     yield _counter("commit_batches", "Transactions of the group commit.", (), {(): figures["batches"]})
     yield _counter("commit_ops", "Writes in them.", (), {(): figures["committed"]})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -26,9 +26,10 @@ from ..actors.session.agents.base import Runs, agents_from
 from ..actors.session.tokens import Pulse
 from ..actors.tail import Feed
 from ..storage.model.addresses import Scope, Sender
-from ..storage.model.errors import RuntimeFailed
+from ..storage.model.errors import CallboardError, RuntimeFailed
 from ..storage.model.messages import MessageView, Receipt
 from ..storage.model.sessions import Entry, Session
+from ..storage.ops import PruneProcesses
 from ..storage.store import Store, open_store
 from .figures import Figures, Meters
 from .telemetry import log_failure, log_tree_event
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 ROOT: Final = "callboard"
 OPERATOR: Final = Sender("operator", "member", "operator")
 FOLLOWERS_MOST: Final = 20_000
+GOODBYE_SECONDS: Final = 2.0
 Extra = Callable[["Runtime"], list[ChildSpec]]
 
 
@@ -185,6 +187,11 @@ class Runtime:
         limit = tuning.stop_grace_seconds + tuning.stuck_after_seconds + tuning.lease_seconds
         with trio.move_on_after(limit, shield=True):
             await self.dispatcher.shut_down(tuning.stop_grace_seconds)
+        with (
+            trio.move_on_after(GOODBYE_SECONDS, shield=True),
+            suppress(CallboardError),
+        ):  # else it counts as dead for a day
+            await self.store.apply(PruneProcesses(left=self.process))
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ from ..storage.model import limits
 from ..storage.model.errors import InvalidField, Rejected, SettingsError
 from ..storage.sqlite.connect import MEMORY
 from ..storage.store import SQLITE, sqlite_path
+from ..storage.urls import is_server, shown_url
 from ..storage.wire import structure
 
 if TYPE_CHECKING:
@@ -41,10 +42,10 @@ _RENEWALS: Final = 3
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """Everything that may be set. Names end in their unit; `data` is DIR, absolute; `store` is a URL with an absolute file."""
+    """Everything that may be set. Names end in their unit; `data` is DIR, absolute; `store` is a URL, of a file an absolute one."""
 
     data: Path
-    store: str
+    store: str = attrs.field(repr=lambda url: repr(shown_url(url)))
     host: str = "127.0.0.1"
     port: int = 8420
     """0: the system chooses."""
@@ -95,13 +96,24 @@ class Settings:
         _within("pair_per_minute", self.pair_per_minute, 0, 1_000_000)
         _within("event_keep_hours", self.event_keep_hours, 0.01, 1_000_000)
         _within("message_keep_days", self.message_keep_days, 0, 100_000)
-        sqlite_path(self.store)
+        if not self.on_server:
+            sqlite_path(self.store)
 
     @property
     def store_file(self) -> Path | None:
-        """The database's file; None for a store in memory."""
-        path = sqlite_path(self.store)
+        """The database's file; None for one in memory or on a server."""
+        path = MEMORY if self.on_server else sqlite_path(self.store)
         return None if path == MEMORY else Path(path)
+
+    @property
+    def on_server(self) -> bool:
+        """Whether the store is a database server's, which other processes may use too."""
+        return is_server(self.store)
+
+    @property
+    def store_shown(self) -> str:
+        """The store's URL as people may see it."""
+        return shown_url(self.store)
 
     def make_folder(self) -> None:
         """Make DIR, if it is missing. Raises `Rejected`."""
@@ -189,9 +201,11 @@ def shown(settings: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in attrs.fields(Settings):
         value = getattr(settings, field.name)
-        if not field.repr and value is not None:
+        if field.repr is False and value is not None:
             value = "set"
-        if isinstance(value, str):
+        if field.name == "store":
+            value = settings.store_shown
+        elif isinstance(value, str):
             value = _CREDENTIALS.sub("://", value)
         found[field.name] = str(value) if isinstance(value, Path) else value
     return found

@@ -14,9 +14,9 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final
+from collections.abc import Awaitable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
 
 import attrs
 from opentelemetry import trace
@@ -32,6 +32,7 @@ from ..storage.model.messages import NOTICES
 from ..storage.model.turns import Lease
 from ..storage.ops import CommitTurn, Enqueue, Op, RecordStep
 
+T = TypeVar("T")
 SEND, TURN, ANSWER = "callboard.send", "callboard.turn", "callboard.answer"
 FAILED: Final = frozenset({"failed", "retried", "lost", "unknown"})
 """Ends that are an error of the attempt's span."""
@@ -159,9 +160,10 @@ class _Turn:
     facts: TurnFacts
     span: Span
 
-    def running(self) -> AbstractContextManager[object]:
+    async def running(self, run: Awaitable[T]) -> T:
         """What the agent's own libraries trace belongs to its turn."""
-        return trace.use_span(self.span, record_exception=False, set_status_on_exception=False)
+        with trace.use_span(self.span, record_exception=False, set_status_on_exception=False):
+            return await run
 
     def ended(self, end: TurnEnd) -> None:
         self.span.set_attribute("callboard.turn.end", end.end)

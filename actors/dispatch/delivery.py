@@ -8,42 +8,33 @@ took or renewed it (RT-7); and exactly one ending op is sent for an epoch.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, cast
 
 import attrs
 import trio
 
-from ...storage.changes import Aspect
-from ...storage.model.addresses import session_address
 from ...storage.model.errors import Busy, OutcomeUnknown, StoreDown, StoreFull, StoreReadOnly, Unavailable
 from ...storage.model.ids import turn_id
 from ...storage.model.limits import ERROR_CHARS, MAX_TAKEOVERS
-from ...storage.model.messages import Kind
 from ...storage.model.states import Outcome, Reason
 from ...storage.model.turns import Claimed, StopRequest, TurnMessage
 from ...storage.ops import CommitTurn, Fail, HandBack, Retry
 from ...storage.ops.deliveries import End
-from ..desk import Desk, in_turn
+from ..desk import RUNNER, Desk
 from ..ports import TurnEnd, TurnFacts
 from ..session.agents.base import Runs
-from ..session.steps import StepLog
-from ..session.tokens import Pulse, TokenStream
+from ..session.tokens import Pulse
 from ..session.turn import Turn
+from .decode import fault_of
 from .leftovers import close_left_open
 from .settlement import Ending, clear_stuck, settle_end
 from .verdict import Verdict, backoff, judge
 
 log: Final = logging.getLogger("callboard.delivery")
-_KINDS: Final = frozenset(Kind)
 _TROUBLE: Final = (Busy, OutcomeUnknown, StoreDown, StoreFull, StoreReadOnly)
-
-
-class Undecodable(Exception):
-    """A row whose contents make no message."""
 
 
 @attrs.frozen
@@ -54,35 +45,44 @@ class Floor:
     agents: Mapping[str, Runs]
     pulse: Pulse
     holder: str
+    gone: Callable[[Delivery], None]
+    """Told of each whose task is about to end."""
 
 
 class Delivery:
     """The actor of one session for one claim. `trusted_until` is on Trio's clock; `ended` says that its end was decided."""
 
+    __slots__ = (
+        "_began", "_cut_at", "_expires", "_floor", "_shutdown", "_stop", "_streamed", "_trusted", "_turn", "_unread", "_watch",
+        "claimed", "ended", "in_agent", "scope", "stuck",
+    )  # fmt: skip
+
     def __init__(self, claimed: Claimed, floor: Floor, trusted_until: float) -> None:
         self.claimed = claimed
-        self.address = session_address(claimed.session)
-        self.wants_control = False
         self.ended = False
         self.stuck = False
+        self.in_agent = False
         self._floor = floor
-        self._store = floor.desk.store
         self._trusted = trusted_until
         self._stop: StopRequest | None = claimed.stop
-        self._stop_at = math.inf
-        self._shutdown_at = math.inf
+        self._shutdown = False
+        self._cut_at = math.inf
+        """When the grace of a stop or of the shutdown is over."""
         self._expires = math.inf
         if claimed.deadline is not None:
-            self._expires = trio.current_time() + claimed.deadline - self._store.now()
-        self._shutdown = False
-        self._lost = False
+            self._expires = trio.current_time() + claimed.deadline - floor.desk.store.now()
         self._turn: Turn | None = None
         self._unread: tuple[str, ...] = ()
-        self._tokens = TokenStream(self._store, claimed.lease, floor.pulse)
+        self._streamed = ""
+        """What an earlier attempt has streamed, if this one runs nothing."""
         self._began = trio.current_time()
-        self._facts = _facts(claimed)
-        self._watch = floor.desk.meter.turn(self._facts)
+        self._watch = floor.desk.meter.turn(_facts(claimed))
         self.scope = trio.CancelScope(deadline=min(self._trusted, self._expires))
+
+    @property
+    def address(self) -> str:
+        """The mailbox's address, which is the name of this actor."""
+        return self.claimed.lease.recipient
 
     # -- what the keeper and the dispatcher tell it --------------------------------------------------------------------
 
@@ -94,7 +94,6 @@ class Delivery:
 
     def lose(self) -> None:
         """The lease is gone: end without a word."""
-        self._lost = True
         self._trusted = trio.current_time()
         self._retime()
 
@@ -102,50 +101,75 @@ class Delivery:
         """A stop is stored for this turn: the agent sees it now, and is cancelled when its grace is over."""
         if self._stop is None:
             self._stop = request
-            self._stop_at = trio.current_time() + request.grace
-            self._ask()
+            self._ask(request.grace)
 
     def shut_down(self, grace: float) -> None:
         """The process ends: same grace, then the message goes back."""
         self._shutdown = True
-        self._shutdown_at = trio.current_time() + grace
-        self._ask()
+        self._ask(grace)
+
+    @property
+    def trusted_until(self) -> float:
+        """Until when the lease may be relied on, on Trio's clock."""
+        return self._trusted
 
     @property
     def trusted(self) -> bool:
         """Whether the lease may still be relied on."""
-        return not self._lost and trio.current_time() < self._trusted
+        return trio.current_time() < self._trusted
 
     @property
     def overdue(self) -> float:
         """Seconds since the agent's scope was cancelled without its end; 0 if it was not."""
         return max(0.0, trio.current_time() - self.scope.deadline) if not self.ended else 0.0
 
-    def _ask(self) -> None:
+    def _ask(self, grace: float) -> None:
+        self._cut_at = min(self._cut_at, trio.current_time() + grace)
         if self._turn is not None:
             self._turn.ask_to_stop()
         self._retime()
 
     def _retime(self) -> None:
-        self.scope.deadline = min(self._trusted, self._stop_at, self._shutdown_at, self._expires)
+        self.scope.deadline = min(self._trusted, self._cut_at, self._expires)
 
     # -- the pipeline --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Run the claimed turn to its one end. Raises nothing but what cancels it from outside, after it has given the lease back."""
-        changes = self._store.changes
-        changes.add(self.address, self._hint)
+        # All in one coroutine: each one more that waits for the agent is a quarter of a kilobyte in every live turn.
+        result: object = None
+        failure: BaseException | None = None
         try:
-            ending = await self._deliver()
+            ending = self._unfit()
+            if ending is None:
+                try:
+                    with self.scope:
+                        self._turn = await self._load()
+                        if self._turn is not None:
+                            try:
+                                result = await self._agent(self._turn)
+                            finally:
+                                self.in_agent = False
+                                if trio.lowlevel.current_task().child_nurseries:
+                                    await close_left_open()
+                except BaseException as error:
+                    # Whatever an agent raises is its failure, SystemExit too, and what it raises while it is being cancelled.
+                    if _from_outside(error):
+                        raise
+                    failure = error
+                ending = self._judged(result, failure)
+            await self._finish(ending)
         except BaseException:
             if not self.ended and self.trusted:
                 await self.end(HandBack(self.claimed.lease, "cancelled"))
             raise
         finally:
-            changes.drop(self.address, self._hint)
+            self._floor.gone(self)
+
+    async def _finish(self, ending: Ending | None) -> None:
         if self.ended:
             # It was given up as stuck while its agent would not end; now it has, and the session may run here again.
-            await clear_stuck(self._store, self.claimed.lease.mailbox, self._floor.holder)
+            await clear_stuck(self._floor.desk.store, self.claimed.lease.mailbox, self._floor.holder)
         elif ending is not None:
             await self.end(ending)
         else:
@@ -169,7 +193,7 @@ class Delivery:
         self.ended = True
         if self._turn is not None:
             self._turn.end()
-        written = await settle_end(self._store, self.claimed, ending, lambda: self.trusted)
+        written = await settle_end(self._floor.desk.store, self.claimed, ending, lambda: self.trusted)
         if written is None:
             self._tell("unknown")
         elif isinstance(ending, CommitTurn) and written.end is End.COMMITTED:
@@ -179,84 +203,72 @@ class Delivery:
 
     def _tell(self, end: str, seq: int | None = None) -> None:
         """The one line about this attempt, and whoever watches it."""
-        facts, seconds = self._facts, trio.current_time() - self._began
+        claimed, seconds = self.claimed, trio.current_time() - self._began
         if log.isEnabledFor(logging.INFO):
             shown = {
-                "session": facts.session,
-                "message_id": facts.message_id,
-                "attempt": facts.attempt,
+                "session": claimed.session,
+                "message_id": claimed.head.message_id,
+                "attempt": claimed.lease.attempt,
                 "outcome": str(end),
                 "seconds": round(seconds, 4),
             }
             log.info("a turn ended: %s", end, extra=shown)
         self._watch.ended(TurnEnd(str(end), seconds, seq))
 
-    async def _deliver(self) -> Ending | None:
+    def _unfit(self) -> Fail | None:
+        """Why the head can't be given to any agent. What only came along must not fail it: the turn goes on without that."""
         claimed = self.claimed
         if claimed.takeovers >= MAX_TAKEOVERS:
             return Fail(claimed.lease, Reason.TAKEOVERS_USED, f"{claimed.takeovers} workers lost it")
-        try:
-            _check_row(claimed.head)
-        except Undecodable as error:
-            return Fail(claimed.lease, Reason.UNDECODABLE, str(error))
-        # What only came along must not fail the head: the turn goes on without it.
-        self._unread = tuple(message.id for message in claimed.carried if not _readable(message))
+        fault = fault_of(claimed.head)
+        if fault is not None:
+            return Fail(claimed.lease, Reason.UNDECODABLE, fault)
+        self._unread = tuple(message.id for message in claimed.carried if fault_of(message) is not None)
         if self._unread:
             sound = tuple(message for message in claimed.carried if message.id not in self._unread)
-            self.claimed = claimed = attrs.evolve(claimed, carried=sound)
-        result: str | None = None
-        failure: BaseException | None = None
-        try:
-            with self.scope:
-                steps = await self._load()
-                if self._stop is None:
-                    result = await self._run_agent(steps)
-        except BaseException as error:
-            # Whatever an agent raises is its failure, SystemExit too, and what it raises while it is being cancelled.
-            if _from_outside(error):
-                raise
-            failure = error
-        try:
-            return self._judged(result, failure)
-        except Exception as error:
-            # What an agent hands over may break at a touch: its failure, or its message would come back for ever.
-            log.exception("the end of %s can't be judged", self.address)
-            return Retry(claimed.lease, f"unusable result: {type(error).__name__}", backoff(claimed.attempts + 1))
+            self.claimed = attrs.evolve(claimed, carried=sound)
+        return None
 
-    async def _load(self) -> StepLog:
-        claimed = self.claimed
-        reads = self._store.reads
-        known = await reads.steps(claimed.scope, claimed.head.id) if claimed.steps else ()
+    async def _load(self) -> Turn | None:
+        """The turn as its agent is given it; None if nothing is to run (any more)."""
+        claimed, desk = self.claimed, self._floor.desk
+        reads = desk.store.reads
+        committed = await reads.steps(claimed.scope, claimed.head.id) if claimed.steps else ()
         if self._stop is not None:
             # Stopped by an earlier holder: nothing runs again, what it had streamed is the answer (RT-4).
-            texts = await reads.tokens(claimed.scope, claimed.session, self._facts.turn)
-            self._tokens.recover(texts.get(max(texts, default=0), ""))
-        return StepLog(self._store, claimed.scope, claimed.lease, self._facts.turn, known)
-
-    async def _run_agent(self, steps: StepLog) -> str | None:
-        claimed = self.claimed
-        agent = self._floor.agents[claimed.agent]
-        has_committed = getattr(agent, "has_committed", None)
-        if claimed.steps and has_committed is not None and await has_committed(claimed.head.message_id):
+            texts = await reads.tokens(claimed.scope, claimed.session, turn_id(claimed.head.id))
+            self._streamed = texts.get(max(texts, default=0), "")
             return None
-        self._turn = Turn(claimed, self._floor.desk, steps, self._tokens)
-        if self._shutdown:
-            self._turn.ask_to_stop()
-        token = in_turn.set(claimed.session)
-        try:
-            with self._watch.running():
-                result = await agent.run(self._turn)
-        finally:
-            in_turn.reset(token)
-            if trio.lowlevel.current_task().child_nurseries:
-                await close_left_open()
-        if result is not None and not isinstance(result, str):
-            raise TypeError(f"an agent returns text or None, not {type(result).__name__}")
-        return result
+        if claimed.steps:
+            has_committed = getattr(self._floor.agents[claimed.agent], "has_committed", None)
+            if has_committed is not None and await has_committed(claimed.head.message_id):
+                return None
+        turn = Turn(claimed, desk, self._floor.pulse, committed)
+        if self._shutdown or self._stop is not None:
+            turn.ask_to_stop()
+        return turn
+
+    def _agent(self, turn: Turn) -> Awaitable[object]:
+        """The run of the agent, whose task this is from now on."""
+        RUNNER.set(self)
+        self.in_agent = True
+        return self._watch.running(self._floor.agents[self.claimed.agent].run(turn))
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
-    def _judged(self, result: str | None, failure: BaseException | None) -> Ending | None:
+    def _judged(self, result: object, failure: BaseException | None) -> Ending | None:
+        try:
+            return self._judge(result, failure)
+        except Exception as error:
+            # What an agent hands over may break at a touch: its failure, or its message would come back for ever.
+            log.exception("the end of %s can't be judged", self.address)
+            claimed, said = self.claimed, f"unusable result: {type(error).__name__}"
+            return Retry(claimed.lease, said, backoff(claimed.attempts + 1))
+
+    def _judge(self, result: object, failure: BaseException | None) -> Ending | None:
+        if failure is None and result is not None and not isinstance(result, str):
+            failure = TypeError(f"an agent returns text or None, not {type(result).__name__}")
+        text = result if isinstance(result, str) else ""
         claimed, expired = self.claimed, trio.current_time() >= self._expires
         verdict = judge(
             lost=not self.trusted,
@@ -277,17 +289,18 @@ class Delivery:
                 for leaf in _leaves(failure):
                     # Our store's trouble is not the agent's: counted, a full disk would fail every message in a minute. The same
                     # error from anywhere else is the agent's own.
-                    if isinstance(leaf, _TROUBLE) and leaf.store is self._store:
+                    if isinstance(leaf, _TROUBLE) and leaf.store is self._floor.desk.store:
                         return HandBack(claimed.lease, leaf.code, delay=Unavailable.retry_after)
                 log.warning("attempt %d of %s failed: %s", claimed.lease.attempt, self.address, type(failure).__name__)
                 return Retry(claimed.lease, _say(failure), backoff(claimed.attempts + 1))
             case Verdict.STOPPED:
-                return self._commit(Outcome.STOPPED, result)
+                return self._commit(Outcome.STOPPED, text)
             case Verdict.COMMIT:
-                return self._commit(Outcome.ANSWERED, result)
+                return self._commit(Outcome.ANSWERED, text)
 
-    def _commit(self, outcome: Outcome, result: str | None) -> CommitTurn:
-        answer = result if result and not result.isspace() else self._tokens.text
+    def _commit(self, outcome: Outcome, result: str) -> CommitTurn:
+        stream = self._turn.stream if self._turn is not None else None
+        answer = result if result and not result.isspace() else self._streamed if stream is None else stream.text
         if not answer.strip():
             answer = ""
         if outcome is Outcome.ANSWERED and not answer:
@@ -297,8 +310,8 @@ class Delivery:
             outcome,
             _clean(answer) or None,
             tuple(sorted({self.claimed.head.row, *(message.row for message in self._seen())})),
-            tail=self._tokens.tail,
-            block=self._tokens.block + 1,
+            tail="" if stream is None else stream.tail,
+            block=1 if stream is None else stream.block + 1,
             undecodable=self._unread,
         )
 
@@ -307,10 +320,6 @@ class Delivery:
         if self._turn is not None:
             return self._turn.messages
         return self.claimed.carried if self.claimed.lease.attempt > 1 else ()
-
-    def _hint(self, aspect: int) -> None:
-        if aspect & Aspect.CONTROL:
-            self.wants_control = True
 
 
 def _facts(claimed: Claimed) -> TurnFacts:
@@ -329,28 +338,6 @@ def _facts(claimed: Claimed) -> TurnFacts:
         mailbox=lease.mailbox,
         epoch=lease.epoch,
     )
-
-
-def _readable(message: TurnMessage) -> bool:
-    try:
-        _check_row(message)
-    except Undecodable:
-        return False
-    return True
-
-
-def _check_row(message: TurnMessage) -> None:
-    if message.kind not in _KINDS:
-        raise Undecodable(f"the kind {message.kind[:40]!r} is unknown")
-    if not isinstance(message.content, str) or not message.content:  # a damaged row, whatever the type says
-        raise Undecodable("it has no text")
-    if message.payload is not None:
-        try:
-            value: Any = json.loads(message.payload)
-        except ValueError as error:
-            raise Undecodable(f"its payload is not JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise Undecodable("its payload is not an object")
 
 
 def _from_outside(failure: BaseException) -> bool:

@@ -1,6 +1,7 @@
-"""The janitor: forgets turn.* events that are older than their keeping time (EVT-4), and bodies of messages by retention (INB-12).
+"""The janitor: forgets turn.* events that are older than their keeping time (EVT-4), bodies of messages by retention (INB-12), dead processes.
 
-Its memory may be lost at any moment.
+Every process has one, on a shared store too: each op does what is left to do, so what one has done the next one does not find. Its memory
+may be lost at any moment.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 import trio
 
 from ...storage.model.errors import CallboardError
-from ...storage.ops import PruneEvents, PruneMessages
+from ...storage.ops import PruneEvents, PruneMessages, PruneProcesses
 from ...storage.store import Store
 
 log: Final = logging.getLogger("callboard.janitor")
@@ -35,6 +36,7 @@ class Janitor:
                     await trio.lowlevel.checkpoint()
                 while (await self._store.apply(self._messages)).more:
                     await trio.lowlevel.checkpoint()
+                await self._store.apply(PruneProcesses())
             except CallboardError as error:
                 log.warning("old rows were not pruned (%s); trying again later", error.code)
             await trio.sleep(PAUSE_SECONDS)

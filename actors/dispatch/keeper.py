@@ -31,11 +31,12 @@ class Keeper:
         self._live = live
         self._tuning = tuning
         self._control = trio.Event()
+        self._hinted = set[str | None]()
 
     async def run(self) -> None:
         """Look once a second and at every control hint; renew when it is time."""
         renew_at = trio.current_time() + self._tuning.renew_seconds
-        with self._store.changes.watch(None, self._hint):
+        with self._store.changes.watch_each(Aspect.CONTROL, self._hint):
             while True:
                 with trio.move_on_after(min(LOOK_SECONDS, self._tuning.renew_seconds)):
                     await self._control.wait()
@@ -72,12 +73,11 @@ class Keeper:
 
     async def _look_at_hinted(self) -> None:
         """A stop, or the end of the session: a renewal tells both, whichever it was."""
-        hinted = [delivery for delivery in self._live.values() if delivery.wants_control]
-        for delivery in hinted:
-            delivery.wants_control = False
-        if not await self._renew(hinted):
-            for delivery in hinted:
-                delivery.wants_control = True
+        hinted, self._hinted = self._hinted, set[str | None]()
+        everybody = None in hinted
+        held = [live for live in self._live.values() if everybody or live.address in hinted]
+        if not await self._renew(held):
+            self._hinted |= hinted
 
     async def _give_up_stuck(self) -> None:
         for delivery in list(self._live.values()):
@@ -86,6 +86,6 @@ class Keeper:
                 with trio.move_on_after(LOOK_SECONDS):
                     await delivery.give_up()
 
-    def _hint(self, aspect: int) -> None:
-        if aspect & Aspect.CONTROL:
-            self._control.set()
+    def _hint(self, recipient: str | None) -> None:
+        self._hinted.add(recipient)
+        self._control.set()

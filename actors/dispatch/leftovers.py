@@ -25,6 +25,6 @@ async def close_left_open() -> None:
         nursery.cancel_scope.cancel()
         # The manager that the agent has thrown away held just these two; a contract test watches that this stays so.
         manager: Any = trio.open_nursery()
-        manager._nursery, manager._scope = nursery, nursery.cancel_scope
+        manager._nursery, manager._scope = nursery, nursery.cancel_scope  # noqa: SLF001
         await manager.__aexit__(None, None, None)
     raise LeftOpen("the agent left a nursery open; what ran in it was cancelled")

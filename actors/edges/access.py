@@ -38,6 +38,7 @@ MAY: Final[Mapping[str, Mapping[str, frozenset[Kind]]]] = {
     # What they show is of the whole installation, other projects included.
     "/v1/tree": {"GET": _OPERATOR},
     "/v1/doctor": {"GET": _OPERATOR},
+    "/v1/backup": {"POST": _OPERATOR},
     "/metrics": {"GET": _OPERATOR},
     "/v1/inbox/prune": {"POST": _OPERATOR},
     "/v1/members": {"GET": _OPERATOR, "POST": _OPERATOR},

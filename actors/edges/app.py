@@ -51,6 +51,7 @@ ROUTES: Final[Mapping[str, Mapping[str, Handler]]] = {
     "/v1/approvals/{id}": {"POST": approvals.answer},
     "/v1/tree": {"GET": system.tree},
     "/v1/doctor": {"GET": operations.doctor},
+    "/v1/backup": {"POST": operations.backup},
     "/metrics": {"GET": operations.metrics},
     "/v1/whoami": {"GET": members.whoami},
     "/v1/tickets": {"POST": members.tickets},

@@ -13,7 +13,8 @@ that is cancelled half-way corrupts the stream; a frame's announced length is be
 from __future__ import annotations
 
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import trio
 import trio_websocket
@@ -63,6 +64,8 @@ class FrameStream(trio.abc.Stream):
         self._open = False
         self._close_sent = False
         self._closed = False
+        self._free = False
+        """Whether a whole frame may be written at once: kept up to date, as a crowd asks for it with every frame."""
         self._reading: trio.CancelScope | None = None
         self._websocket: trio_websocket.WebSocketConnection | None = None
 
@@ -74,10 +77,12 @@ class FrameStream(trio.abc.Stream):
 
         No checkpoint: a caller with many streams makes its own.
         """
-        if not self._open or self._close_sent or self._closed or self._rest or self._lock.locked():
+        if not self._free:
             return False
         sent = self._transport.send_now(frame)
-        if 0 < sent < len(frame):
+        if sent == len(frame):
+            return True
+        if sent:
             self._keep_rest(memoryview(frame)[sent:])
         return sent > 0
 
@@ -103,6 +108,7 @@ class FrameStream(trio.abc.Stream):
             self.answered.set()
             await self._send(data)
             self._open = bytes(data[:12]) == b"HTTP/1.1 101"
+            self._look()
             return
         if self._close_sent or self._closed:
             raise trio.ClosedResourceError("the websocket is closed")
@@ -111,8 +117,8 @@ class FrameStream(trio.abc.Stream):
 
     async def wait_send_all_might_not_block(self) -> None:
         """Wait for the frames before; then a send of ours may still wait for the client."""
-        async with self._lock:
-            await self._finish_rest()
+        async with self._writing():
+            pass
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """The handshake alone, then, once it is answered, the client's frames; b"" when no more come."""
@@ -138,14 +144,31 @@ class FrameStream(trio.abc.Stream):
             await self._say_close(reason.code if reason is not None and reason.code not in _NOT_SENT else None)
         finally:
             self._closed = True
+            self._look()
             if self._reading is not None:
                 self._reading.cancel()
 
     # -- the lock and the rest ----------------------------------------------------------------------------------------
 
+    @asynccontextmanager
+    async def _writing(self) -> AsyncGenerator[None]:
+        """Nobody else writes while the block lasts, and nothing of an earlier frame is left."""
+        self._free = False
+        try:
+            async with self._lock:
+                await self._finish_rest()
+                yield
+        finally:
+            self._look()
+
+    def _look(self) -> None:
+        """Something has changed that `_free` depends on."""
+        self._free = (
+            self._open and not self._close_sent and not self._closed and not self._rest and not self._lock.locked()
+        )
+
     async def _send(self, data: bytes | bytearray | memoryview) -> None:
-        async with self._lock:
-            await self._finish_rest()
+        async with self._writing():
             view = self._rest = memoryview(data)
             try:
                 await self._finish_rest()
@@ -163,14 +186,16 @@ class FrameStream(trio.abc.Stream):
     def _keep_rest(self, rest: memoryview) -> None:
         if not self._transport.closed:
             self._rest = rest
+            self._free = False
             self._start_soon(self._finish_later)
 
     async def _finish_later(self) -> None:
         try:
-            async with self._lock:
-                await self._finish_rest()
+            async with self._writing():
+                pass
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._closed = True
+            self._look()
 
     async def _receive(self, size: int) -> bytes:
         if self._closed:
@@ -193,6 +218,7 @@ class FrameStream(trio.abc.Stream):
                 await self._send(frame)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self._closed = True
+                self._look()
 
 
 def encode_text_frame(payload: bytes) -> bytes:

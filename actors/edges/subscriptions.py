@@ -28,19 +28,23 @@ class Batches:
     """The frames of the batch that a tail has just read: made for its first subscriber, used by all the others at once."""
 
     def __init__(self) -> None:
-        self._events: tuple[Event, ...] = ()
+        self.events: tuple[Event, ...] = ()
+        self.first = self.last = 0
+        """Ids of the first and the last of them."""
+        self.whole = b""
+        """All their frames, for who has had nothing of them: nearly everybody."""
         self._frames: list[bytes] = []
-        self._whole = b""
 
-    def above(self, events: tuple[Event, ...], cursor: int) -> bytes:
-        """The frames of those of `events` whose id is above `cursor`."""
-        if events is not self._events:
-            self._events = events
-            self._frames = [encode(event) for event in events]
-            self._whole = b"".join(self._frames)
-        if events[0].id > cursor:
-            return self._whole
-        return b"".join(frame for event, frame in zip(events, self._frames, strict=True) if event.id > cursor)
+    def take(self, events: tuple[Event, ...]) -> None:
+        """The next batch: one event at least."""
+        self.events = events
+        self.first, self.last = events[0].id, events[-1].id
+        self._frames = [encode(event) for event in events]
+        self.whole = b"".join(self._frames)
+
+    def above(self, cursor: int) -> bytes:
+        """The frames of the events above `cursor`."""
+        return b"".join(frame for event, frame in zip(self.events, self._frames, strict=True) if event.id > cursor)
 
 
 class Subscription:
@@ -78,9 +82,13 @@ class Subscription:
         if self._left:
             return False
         if events:
-            frames = self._batches.above(events, self._cursor)
+            batch, cursor = self._batches, self._cursor
+            if events is not batch.events:
+                batch.take(events)
+            frames = batch.whole if batch.first > cursor else batch.above(cursor)
             if not frames or self._stream.try_send(frames):
-                self._cursor = max(self._cursor, events[-1].id)
+                if batch.last > cursor:
+                    self._cursor = batch.last
                 return True
         self._nursery.start_soon(self._catch_up, None)
         return False
@@ -113,6 +121,7 @@ class Subscription:
             for frames, newest in _writes(page.events):
                 await self._deliver(frames)
                 self._cursor = newest
+            self._cursor = page.reached(self._cursor)
             if page.last:
                 raise UnknownTarget("the session was deleted", path="session")
             if not page.more and self._desk.tails.join(self._scope, self.session, self, self._cursor):

@@ -22,6 +22,7 @@ SLICE_BYTES = 64 * 1024
 
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 """Seconds of silence before the first probe, seconds between probes, probes."""
+_NO_WAY = -1
 _ABORT = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
 
 
@@ -37,6 +38,8 @@ class Transport:
         self._stream: trio.SocketStream | trio.SSLStream[trio.SocketStream] = stream
         self._plain = stream
         self._send_seconds = send_seconds
+        self._descriptor = self.socket.fileno() if os.name != "nt" else _NO_WAY
+        """For writes without waiting, which a crowd is sent a token by: asking the socket for it each time would cost more than the rest."""
         with suppress(OSError):
             self._keep_alive()
             self.server = self.socket.getsockname()[:2]
@@ -52,6 +55,7 @@ class Transport:
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return False
             self._stream, self.tls = stream, True
+            self._descriptor = _NO_WAY
         return self.tls
 
     async def receive(self, max_bytes: int = RECEIVE_BYTES) -> bytes:
@@ -64,11 +68,11 @@ class Transport:
 
     def send_now(self, data: bytes) -> int:
         """Write what the kernel takes at once and return how many bytes that were; 0 also where there is no direct way (TLS)."""
-        if self.tls or self.closed or os.name == "nt":
+        if self._descriptor == _NO_WAY:
             return 0
         try:
             # trio's socket has no non-blocking send of its own; the descriptor is in non-blocking mode.
-            return os.write(self.socket.fileno(), data)
+            return os.write(self._descriptor, data)
         except BlockingIOError:
             return 0
         except OSError:
@@ -121,6 +125,8 @@ class Transport:
     def close(self) -> None:
         """Close at once; whoever waits on this transport is woken. Closing twice does no harm."""
         self.closed = True
+        # First of all: once the socket is closed the system gives the number to another one.
+        self._descriptor = _NO_WAY
         self.socket.close()
 
     def abort(self) -> None:

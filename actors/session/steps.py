@@ -68,6 +68,8 @@ class Effects:
 class StepLog:
     """The steps of one turn. `committed` are those that an earlier attempt has left, by key."""
 
+    __slots__ = ("_known", "_lease", "_ordinal", "_place", "_round", "_scope", "_seen", "_steers", "_store", "_turn")
+
     def __init__(self, store: Store, scope: Scope, lease: Lease, turn: str, committed: Iterable[Step]) -> None:
         self._store = store
         self._scope = scope

@@ -30,11 +30,13 @@ LOADED_DEPTH = 256
 class TokenStream:
     """The text that one attempt streams. `text` is all of it; `tail` is what no committed block holds yet."""
 
+    __slots__ = ("_all", "_lease", "_lock", "_pulse", "_size", "_store", "_waiting", "block")
+
     def __init__(self, store: Store, lease: Lease, pulse: Pulse) -> None:
         self._store = store
         self._lease = lease
         self._pulse = pulse
-        self._lock: trio.Lock | None = None
+        self._lock = trio.Lock()
         self._waiting: list[str] = []
         self._size = 0
         self._all: list[str] = []
@@ -48,10 +50,6 @@ class TokenStream:
     def tail(self) -> str:
         return "".join(self._waiting)
 
-    def recover(self, text: str) -> None:
-        """Take over what an earlier attempt had streamed and committed."""
-        self._all = [text] if text else []
-
     async def write(self, text: str) -> None:
         """Add text. Waits only while more than 16 KiB are uncommitted. Raises `LeaseLost`, `StoreDown`."""
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -61,8 +59,6 @@ class TokenStream:
             await trio.lowlevel.checkpoint()
             return
         text = text.encode("utf-8", "replace").decode()  # half a surrogate pair, which no database takes
-        if self._lock is None:
-            self._lock = trio.Lock()
         self._all.append(text)
         if not self._waiting:
             loaded = self._store.statistics()["depth"] > LOADED_DEPTH
@@ -82,8 +78,6 @@ class TokenStream:
 
     async def _close(self, block: int) -> None:
         """Commit `block` once the one before it is committed, unless somebody else has."""
-        if self._lock is None:
-            return
         async with self._lock:
             if not self._waiting or block <= self.block:
                 return

@@ -123,6 +123,8 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
 class AgentTools:
     """The five tools of one turn. Each returns JSON; a refusal is raised as a `CallboardError` after it was recorded."""
 
+    __slots__ = ("_turn",)
+
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
 

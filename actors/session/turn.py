@@ -5,7 +5,7 @@ Invariant: whatever an agent does through its turn is fenced by the turn's lease
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -15,10 +15,10 @@ from ...storage.model.addresses import Scope, Sender
 from ...storage.model.errors import LeaseLost
 from ...storage.model.ids import turn_id
 from ...storage.model.sessions import SessionKind
-from ...storage.model.turns import Claimed, ToolClass, TurnMessage
+from ...storage.model.turns import Claimed, Step, ToolClass, TurnMessage
 from .attribution import Attributed, attribute
 from .steps import StepLog
-from .tokens import TokenStream
+from .tokens import Pulse, TokenStream
 from .tools import AgentTools
 
 if TYPE_CHECKING:
@@ -71,23 +71,68 @@ def tool(
 
 
 class Turn:
-    """One attempt of one turn. `messages` are the head, what came along, and what has been steered in, in order of acceptance."""
+    """One attempt of one turn."""
 
-    def __init__(self, claimed: Claimed, desk: Desk, steps: StepLog, tokens: TokenStream) -> None:
-        self.id = turn_id(claimed.head.id)
-        self.scope: Scope = claimed.scope
-        self.session = SessionInfo(claimed.session, claimed.agent, claimed.path, claimed.kind, claimed.parent)
-        self.message: TurnMessage = claimed.head
-        self.messages: list[TurnMessage] = sorted(
-            [claimed.head, *(m for m in claimed.carried if not m.steered)], key=lambda message: message.row
-        )
-        self.attempt = claimed.lease.attempt
+    # Most turns wait for something outside and use little of this: what they do not use is not made.
+    __slots__ = ("_claimed", "_ended", "_messages", "_pulse", "_steps", "_stop", "desk", "stream")
+
+    def __init__(self, claimed: Claimed, desk: Desk, pulse: Pulse, committed: Iterable[Step] = ()) -> None:
+        """`committed`: the steps that earlier attempts have left."""
         self.desk = desk
-        self.steps = steps
-        self.tools = AgentTools(self)
-        self._tokens = tokens
-        self._stop = trio.Event()
+        self.stream: TokenStream | None = None
+        """What it streams, once it does. For the delivery."""
+        self._claimed = claimed
+        self._pulse = pulse
+        self._steps = self._step_log(committed) if committed else None
+        self._messages: list[TurnMessage] | None = None
+        self._stop: trio.Event | None = None
         self._ended = False
+
+    @property
+    def id(self) -> str:
+        """The turn's id: the same in every attempt."""
+        return turn_id(self._claimed.head.id)
+
+    @property
+    def scope(self) -> Scope:
+        """The tenant and project that it runs in."""
+        return self._claimed.scope
+
+    @property
+    def session(self) -> SessionInfo:
+        """The session that it belongs to."""
+        claimed = self._claimed
+        return SessionInfo(claimed.session, claimed.agent, claimed.path, claimed.kind, claimed.parent)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._claimed.lease.attempt
+
+    @property
+    def message(self) -> TurnMessage:
+        """The head: the message that this turn answers."""
+        return self._claimed.head
+
+    @property
+    def messages(self) -> list[TurnMessage]:
+        """The head, what came along, and what has been steered in, in order of acceptance."""
+        if self._messages is None:
+            came = (message for message in self._claimed.carried if not message.steered)
+            self._messages = sorted([self._claimed.head, *came], key=lambda message: message.row)
+        return self._messages
+
+    @property
+    def steps(self) -> StepLog:
+        """The turn's step log (RT-10)."""
+        if self._steps is None:
+            self._steps = self._step_log(())
+        return self._steps
+
+    @property
+    def tools(self) -> AgentTools:
+        """The five agent tools."""
+        return AgentTools(self)
 
     @property
     def text(self) -> str:
@@ -97,12 +142,12 @@ class Turn:
     @property
     def sender(self) -> Sender:
         """How this session signs what it sends."""
-        return Sender(self.session.id, "session", self.session.path or self.session.agent)
+        return Sender(self._claimed.session, "session", self._claimed.path or self._claimed.agent)
 
     @property
     def stop_requested(self) -> bool:
         """Whether somebody asked this turn to stop, or the runtime shuts down: it has its grace to end by itself."""
-        return self._stop.is_set()
+        return self._stop is not None and self._stop.is_set()
 
     def attributed(self) -> list[Attributed]:
         """The turn's messages, each with the header that says who it is from."""
@@ -111,17 +156,22 @@ class Turn:
     async def emit(self, text: str) -> None:
         """Stream text to whoever follows the session; it is committed in blocks before anybody sees it (EVT-4)."""
         self._check()
-        await self._tokens.write(text)
+        if self.stream is None:
+            self.stream = TokenStream(self.desk.store, self._claimed.lease, self._pulse)
+        await self.stream.write(text)
 
     async def flush(self) -> None:
         """Commit what was streamed so far, so that it stands before whatever is recorded next."""
         self._check()
-        await self._tokens.flush()
+        if self.stream is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self.stream.flush()
 
     async def sleep(self, seconds: float) -> bool:
         """Wait; False as soon as the turn is asked to stop."""
         with trio.move_on_after(seconds):
-            await self._stop.wait()
+            await self._stopping().wait()
             return False
         return not self.stop_requested
 
@@ -145,11 +195,20 @@ class Turn:
 
     def ask_to_stop(self) -> None:
         """Let the agent see at its next look that it should stop. For the delivery."""
-        self._stop.set()
+        self._stopping().set()
 
     def end(self) -> None:
         """Nothing that the agent still does through this turn counts any more. For the delivery."""
         self._ended = True
+
+    def _stopping(self) -> trio.Event:
+        if self._stop is None:
+            self._stop = trio.Event()
+        return self._stop
+
+    def _step_log(self, committed: Iterable[Step]) -> StepLog:
+        claimed = self._claimed
+        return StepLog(self.desk.store, claimed.scope, claimed.lease, self.id, committed)
 
     def _check(self) -> None:
         if self._ended:

@@ -69,6 +69,7 @@ def enqueue_all(tx: Tx, ops: Sequence[Enqueue]) -> list[Receipt | CallboardError
     known = _known(tx, ops, scopes)
     outcomes: list[Receipt | CallboardError] = []
     new: list[_New] = []
+    here: dict[tuple[int, str], Row] = {}
     for op, scope in zip(ops, scopes, strict=True):
         if isinstance(scope, UnknownTarget):
             outcomes.append(scope)
@@ -78,7 +79,7 @@ def enqueue_all(tx: Tx, ops: Sequence[Enqueue]) -> list[Receipt | CallboardError
             outcomes.append(UnknownTarget(_NOT_HERE, path="target"))
             continue
         key = (scope, op.message_id or "", op.sender.principal)
-        found = known.get(key)
+        found = known.get(key) or here.get((scope, op.id))
         if found is not None:
             outcomes.append(_same(op, box, found))
             continue
@@ -96,8 +97,11 @@ def enqueue_all(tx: Tx, ops: Sequence[Enqueue]) -> list[Receipt | CallboardError
         )
         new.append(_New(len(outcomes), op, scope, box, box.last_seq, box.last_event))
         outcomes.append(receipt)
+        # Not written yet, so that no statement finds it: the same op again in this batch must not be refused for what the first one filled.
+        row = (op.id, op.message_id, box.row, op.digest, Status.PENDING, box.last_seq)
+        here[scope, op.id] = row
         if op.message_id is not None:
-            known[key] = (op.id, op.message_id, box.row, op.digest, Status.PENDING, box.last_seq)
+            known[key] = row
     if new:
         _write(tx, new, outcomes)
     return outcomes
@@ -107,8 +111,8 @@ def _write(tx: Tx, new: Sequence[_New], outcomes: list[Receipt | CallboardError]
     wrote = tx.wrote
     ids = {uid: row for row, uid in tx.returning("message_insert", [_message(tx, item) for item in new])}
     if len(ids) != len(new):
-        if len(new) > 1:
-            raise Clash
+        if len(outcomes) > 1:
+            raise Clash  # others of these ops may have been answered by what was not inserted
         tx.wrote = wrote  # nothing was inserted, but the op that this send is part of may have written before
         (item,) = new
         op = item.op
@@ -117,14 +121,14 @@ def _write(tx: Tx, new: Sequence[_New], outcomes: list[Receipt | CallboardError]
         outcomes[item.place] = taken if found is None else _same(op, item.box, found)
         return
     now = tx.now
-    tx.many(
+    tx.put_all(
         "entry_insert",
         [
             (item.scope, item.box.row, item.seq, role_of(item.op.kind), item.op.content, ids[item.op.id], now)
             for item in new
         ],
     )
-    tx.many(
+    tx.put_all(
         "event_insert",
         [
             (item.scope, item.box.row, item.event, "message.created", None, item.seq, _data(item.op, item.seq), now)
@@ -138,7 +142,7 @@ def _write(tx: Tx, new: Sequence[_New], outcomes: list[Receipt | CallboardError]
         tx.touch(item.op.recipient, Aspect.EVENTS | (Aspect.DUE if wakes and box.due is None else 0))
         tx.count("accepted", item.op.kind)
     touched = {item.box.row: item.box for item in new}
-    tx.many(
+    tx.put_all(
         "mailbox_accept",
         [(box.last_seq, box.last_event, box.accepted, box.wake, now, row) for row, box in touched.items()],
     )

@@ -21,7 +21,7 @@ def add_member(tx: Tx, op: AddMember) -> Member:
     scope = tx.scope(op.scope, create=True)
     places = tx.all("member_places", (op.scope.tenant, op.name))
     if op.scope.project not in {place[0] for place in places}:
-        tx.run("member_insert", (scope, op.name, tx.now, places[0][2] if places else None))
+        tx.put("member_insert", (scope, op.name, tx.now, places[0][2] if places else None))
     return _member(tx, op.scope.tenant, op.name)
 
 
@@ -30,7 +30,7 @@ def suspend_member(tx: Tx, op: SuspendMember) -> Member:
     found = _member(tx, op.tenant, op.name)
     if (found.suspended is not None) == op.suspended:
         return found
-    tx.run("member_suspend", (tx.now if op.suspended else None, op.name, op.tenant))
+    tx.put("member_suspend", (tx.now if op.suspended else None, op.name, op.tenant))
     return _member(tx, op.tenant, op.name)
 
 
@@ -49,13 +49,13 @@ def revoke_credential(tx: Tx, op: RevokeCredential) -> Credential:
     found = _credential(tx, op.id, op.tenant)
     if found.revoked is not None:
         return found
-    tx.run("token_revoke", (tx.now, op.id))
+    tx.put("token_revoke", (tx.now, op.id))
     return _credential(tx, op.id, op.tenant)
 
 
 def note_use(tx: Tx, op: NoteUse) -> None:
     """Carry out `NoteUse`."""
-    tx.run("token_use", (tx.now, op.id, tx.now - op.every))
+    tx.put("token_use", (tx.now, op.id, tx.now - op.every))
 
 
 def issue_ticket(tx: Tx, op: IssueTicket) -> float:
@@ -64,9 +64,9 @@ def issue_ticket(tx: Tx, op: IssueTicket) -> float:
     if known is not None:
         return known[5]
     scope = _home(tx, op.scope, op.grant)
-    tx.run("tickets_forget", (tx.now - KEEP_SECONDS,))
+    tx.put("tickets_forget", (tx.now - KEEP_SECONDS,))
     ends = tx.now + op.seconds
-    tx.run(
+    tx.put(
         "ticket_insert",
         (scope, op.digest, op.purpose, op.grant.kind, op.grant.member, op.grant.bound, op.maker, ends),
     )
@@ -90,9 +90,9 @@ def redeem_ticket(tx: Tx, op: RedeemTicket) -> Redeemed:
         label = standing.label
         maker = maker if op.purpose is Purpose.WEBSOCKET else standing.parent or _bearer(standing)
     if not used:
-        tx.run("ticket_use", (op.by, op.digest))
+        tx.put("ticket_use", (op.by, op.digest))
         if op.cookie is not None:
-            tx.run("cookies_forget", (tx.now - KEEP_SECONDS,))
+            tx.put("cookies_forget", (tx.now - KEEP_SECONDS,))
             ends = tx.now + op.cookie_seconds
             _insert(tx, op.by, row[9], Carrier.COOKIE, op.cookie, grant, label, maker, ends)
     return Redeemed(grant, home, maker, label)
@@ -135,7 +135,7 @@ def _insert(
     expires: float | None,
 ) -> None:
     row = (id, scope, carrier, digest, grant.kind, grant.member, grant.bound, label, parent, tx.now, expires)
-    tx.run("token_insert", row)
+    tx.put("token_insert", row)
 
 
 def _member(tx: Tx, tenant: str, name: str) -> Member:

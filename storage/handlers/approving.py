@@ -19,15 +19,15 @@ def request_approval(tx: Tx, op: RequestApproval) -> Approval:
     if known is not None:
         return _approval(known)
     expires = tx.now + op.seconds
-    tx.run("approval_insert", (op.id, held.scope, op.lease.mailbox, op.lease.head, op.key, expires))
+    tx.put("approval_insert", (op.id, held.scope, op.lease.mailbox, op.lease.head, op.key, expires))
     asked = held.data(
         approval_id=op.id, tool=op.tool, action_id=op.key, arguments=op.arguments, expires=rfc3339(expires)
     )
     waiting = held.data(cause="approval", approval_id=op.id)
     for offset, (kind, data) in enumerate((("approval.required", asked), ("turn.waiting", waiting)), start=1):
         number = held.last_event + offset
-        tx.run("event_insert", (held.scope, op.lease.mailbox, number, kind, held.turn, None, data, tx.now))
-    tx.run("mailbox_count_events", (held.last_event + 2, held.block, tx.now, op.lease.mailbox))
+        tx.put("event_insert", (held.scope, op.lease.mailbox, number, kind, held.turn, None, data, tx.now))
+    tx.put("mailbox_count_events", (held.last_event + 2, held.block, tx.now, op.lease.mailbox))
     tx.touch(op.lease.recipient, Aspect.EVENTS)
     return Approval(op.id, held.session, ApprovalState.WAITING, expires)
 
@@ -55,7 +55,7 @@ def expire_approval(tx: Tx, op: ExpireApproval) -> Approval:
 
 
 def _close(tx: Tx, row: Row, state: ApprovalState, by: str | None) -> Approval:
-    tx.run("approval_close", (state, tx.now, by, row[0]))
+    tx.put("approval_close", (state, tx.now, by, row[0]))
     tx.touch(row[4], Aspect.CONTROL)
     return Approval(row[0], row[1], state, row[3])
 

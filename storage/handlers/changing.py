@@ -62,16 +62,16 @@ def fail_waiting(tx: Tx, scope: Scope, uid: str, reason: Reason) -> None:
     row = tx.one("message_for_change", (uid, tx.scope(scope)))
     if row is None:
         raise NotFound("there is no such message here", path="id")
-    tx.run("message_fail", (reason, None, tx.now, row[0], row[4]))
+    tx.put("message_fail", (reason, None, tx.now, row[0], row[4]))
     tx.count("failed", reason)
     event = row[16] + 1
     data = turn_data(turn_id(uid), row[3] or uid, row[14], reason=reason)
-    tx.run("event_insert", (tx.scope(scope), row[1], event, "turn.failed", turn_id(uid), None, data, tx.now))
-    tx.run("mailbox_settle", (event, 1, tx.now, row[1]))
+    tx.put("event_insert", (tx.scope(scope), row[1], event, "turn.failed", turn_id(uid), None, data, tx.now))
+    tx.put("mailbox_settle", (event, 1, tx.now, row[1]))
     if row[14]:
         # It was claimed before: its turn will not run again, so the next one must not obey its stop, nor seem to be it.
-        tx.run("stop_forget", (row[1],))
-        tx.run("absorbed_forget", (row[1], row[0]))
+        tx.put("stop_forget", (row[1],))
+        tx.put("absorbed_forget", (row[1], row[0]))
     tx.touch(row[15], Aspect.EVENTS | Aspect.DUE)
     tell_sender(tx, scope, uid, row[6], Sender(row[7], row[8]), reason)
     if row[13] == 1 and row[22] is not None:
@@ -98,8 +98,8 @@ def fail_all(
     if not rows:
         return
     now, owner = tx.now, tx.scope(scope)
-    tx.many("message_fail", [(reason, None, now, row, status) for row, _, _, status, *_ in rows])
-    tx.many(
+    tx.put_all("message_fail", [(reason, None, now, row, status) for row, _, _, status, *_ in rows])
+    tx.put_all(
         "event_insert",
         [
             (owner, mailbox, number, "turn.failed", turn_id(uid), None,
@@ -108,6 +108,6 @@ def fail_all(
         ],
     )  # fmt: skip
     tx.count("failed", reason, len(rows))
-    tx.run("mailbox_settle", (last_event + len(rows), gone, now, mailbox))
+    tx.put("mailbox_settle", (last_event + len(rows), gone, now, mailbox))
     tx.touch(recipient, Aspect.EVENTS | Aspect.DUE)
     tell_senders(tx, scope, [(row[1], row[5], row[7], row[6]) for row in rows], reason)

@@ -87,7 +87,7 @@ def emit_tokens(tx: Tx, op: EmitTokens) -> int:
         return held.last_event
     event = held.last_event + 1
     _event(tx, held, event, "turn.token", held.data(text=op.text))
-    tx.run("mailbox_count_events", (event, op.block, tx.now, op.lease.mailbox))
+    tx.put("mailbox_count_events", (event, op.block, tx.now, op.lease.mailbox))
     tx.touch(op.lease.recipient, Aspect.EVENTS)
     return event
 
@@ -100,9 +100,9 @@ def absorb(tx: Tx, op: Absorb) -> Step:
         return known
     rows = tx.all("steerable", (op.lease.mailbox, op.limit))
     taken = [attrs.asdict(message_of(row[:13], row[13], absorbed=True)) for row in rows]
-    tx.many("row_absorb", [(op.lease.head, tx.now, tx.now, tx.now, row[0]) for row in rows])
+    tx.put_all("row_absorb", [(op.lease.head, tx.now, tx.now, tx.now, row[0]) for row in rows])
     if rows:
-        tx.run("mailbox_taken", (len(rows), op.lease.mailbox))
+        tx.put("mailbox_taken", (len(rows), op.lease.mailbox))
     _put(tx, held, op.key, StepKind.STEER, op.ordinal, True, {}, taken)
     return Step(op.key, StepKind.STEER, op.ordinal, True, {}, taken)
 
@@ -125,7 +125,7 @@ def record_step(tx: Tx, op: RecordStep) -> Step:
         now_held = fence(tx, op.lease)
         for number, event in enumerate(op.events, start=now_held.last_event + 1):
             _event(tx, held, number, event.kind, held.data(**event.data))
-        tx.run("mailbox_count_events", (now_held.last_event + len(op.events), now_held.block, tx.now, op.lease.mailbox))
+        tx.put("mailbox_count_events", (now_held.last_event + len(op.events), now_held.block, tx.now, op.lease.mailbox))
         tx.touch(op.lease.recipient, Aspect.EVENTS)
     return Step(op.key, op.kind, op.ordinal, op.done, op.data, op.result)
 
@@ -146,7 +146,7 @@ def _step(tx: Tx, message: int, key: str) -> Step | None:
 def _put(
     tx: Tx, held: Fence, key: str, kind: StepKind, ordinal: int, done: bool, data: dict[str, Any], result: Any
 ) -> None:
-    tx.run(
+    tx.put(
         "step_put",
         (
             held.scope, held.lease.mailbox, held.lease.head, key, kind, ordinal, done, encode(data),
@@ -156,4 +156,4 @@ def _put(
 
 
 def _event(tx: Tx, held: Fence, number: int, kind: str, data: str) -> None:
-    tx.run("event_insert", (held.scope, held.lease.mailbox, number, kind, held.turn, None, data, tx.now))
+    tx.put("event_insert", (held.scope, held.lease.mailbox, number, kind, held.turn, None, data, tx.now))

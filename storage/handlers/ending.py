@@ -84,7 +84,7 @@ def _plan(place: int, op: CommitTurn, held: Fence) -> _Commit:
 def _write(tx: Tx, commits: Sequence[_Commit], outcomes: list[Ended | CallboardError]) -> None:
     now = tx.now
     delivered = _deliver(tx, commits)
-    tx.many(
+    tx.put_all(
         "entry_insert",
         [
             (item.held.scope, item.op.lease.mailbox, item.seq, "assistant", item.op.answer, item.op.lease.head, now)
@@ -92,7 +92,7 @@ def _write(tx: Tx, commits: Sequence[_Commit], outcomes: list[Ended | CallboardE
             if item.seq is not None
         ],
     )
-    tx.many(
+    tx.put_all(
         "event_insert",
         [
             (item.held.scope, item.op.lease.mailbox, number, name, item.held.turn, entry, data, now)
@@ -103,7 +103,7 @@ def _write(tx: Tx, commits: Sequence[_Commit], outcomes: list[Ended | CallboardE
     for item, rows in zip(commits, delivered, strict=True):
         tx.count("delivered", item.op.outcome, len(rows))
         if item.held.taken != len(rows):
-            tx.run("rows_return", (item.op.lease.mailbox, False, now))
+            tx.put("rows_return", (item.op.lease.mailbox, False, now))
     dues = _release_all(
         tx,
         [
@@ -111,7 +111,7 @@ def _write(tx: Tx, commits: Sequence[_Commit], outcomes: list[Ended | CallboardE
             for item, rows in zip(commits, delivered, strict=True)
         ],
     )
-    tx.many(
+    tx.put_all(
         "marker_insert",
         [
             (
@@ -181,12 +181,12 @@ def _fence_or_ended(tx: Tx, lease: Lease) -> Fence | Ended:
 def _put_back(tx: Tx, held: Fence, end: End, detail: str, delay: float, *, attempts: int) -> Ended:
     """Return the turn's rows in their place; the same turn will run again, so its absorbed rows stay its own."""
     lease, retry_at = held.lease, tx.now + delay
-    tx.run("rows_return", (lease.mailbox, True, tx.now))
+    tx.put("rows_return", (lease.mailbox, True, tx.now))
     error = detail if attempts else None
-    tx.run("head_retry", (attempts, retry_at, error, tx.now, lease.head))
+    tx.put("head_retry", (attempts, retry_at, error, tx.now, lease.head))
     event = held.last_event + 1
     data = held.data(cause=str(end), detail=detail, retry_at=retry_at)
-    tx.run("event_insert", (held.scope, lease.mailbox, event, "attempt.relinquished", held.turn, None, data, tx.now))
+    tx.put("event_insert", (held.scope, lease.mailbox, event, "attempt.relinquished", held.turn, None, data, tx.now))
     due = _release_all(tx, [_Release(held, held.last_seq, 1, 0, keep_stop=True)])[lease.mailbox]
     _record(tx, held, end, detail, Status.PENDING, due)
     return Ended(end, Status.PENDING, due)
@@ -194,12 +194,12 @@ def _put_back(tx: Tx, held: Fence, end: End, detail: str, delay: float, *, attem
 
 def _fail(tx: Tx, held: Fence, reason: Reason, error: str, *, attempts: int) -> Ended:
     lease = held.lease
-    tx.run("message_fail_held", (reason, error, attempts, tx.now, lease.head))
+    tx.put("message_fail_held", (reason, error, attempts, tx.now, lease.head))
     tx.count("failed", reason)
-    tx.run("rows_return", (lease.mailbox, False, tx.now))
+    tx.put("rows_return", (lease.mailbox, False, tx.now))
     event = held.last_event + 1
     data = held.data(reason=reason, error=error)
-    tx.run("event_insert", (held.scope, lease.mailbox, event, "turn.failed", held.turn, None, data, tx.now))
+    tx.put("event_insert", (held.scope, lease.mailbox, event, "turn.failed", held.turn, None, data, tx.now))
     due = _release_all(tx, [_Release(held, held.last_seq, 1, 1)])[lease.mailbox]
     _record(tx, held, End.FAILED, error, Status.FAILED, due)
     if held.child_state == ChildState.RUNNING:
@@ -242,7 +242,7 @@ def _release_all(tx: Tx, releases: Sequence[_Release]) -> dict[int, float | None
 
 def _record(tx: Tx, held: Fence, end: End, detail: str, status: Status, due: float | None) -> None:
     lease = held.lease
-    tx.run(
+    tx.put(
         "attempt_insert",
         (held.scope, lease.mailbox, lease.head, lease.epoch, lease.attempt, end, detail, status, due, tx.now),
     )

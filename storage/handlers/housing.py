@@ -47,7 +47,7 @@ def open_session(tx: Tx, op: OpenSession) -> Opened:
     ((mailbox,),) = tx.returning("mailbox_insert", [(scope, session_address(op.id), tx.now)])
     child = ChildState.RUNNING if op.parent is not None else None
     deadline = None if op.deadline_seconds is None else tx.now + op.deadline_seconds
-    tx.run(
+    tx.put(
         "session_insert",
         (op.id, scope, mailbox, op.kind, op.agent, op.path, op.title, op.title, op.parent, child, deadline, tx.now),
     )
@@ -65,7 +65,7 @@ def update_session(tx: Tx, op: UpdateSession) -> Session:
     scope = tx.scope(op.scope)
     _row(tx, op.id, scope)
     if op.title is not None:
-        tx.run("session_rename", (op.title, op.id))
+        tx.put("session_rename", (op.title, op.id))
     return session_from(_row(tx, op.id, scope))
 
 
@@ -79,9 +79,9 @@ def delete_session(tx: Tx, op: DeleteSession) -> None:
         return
     if row[5] == "/":
         raise Conflict("the root session can't be deleted", path="path")
-    tx.run("session_delete", (tx.now, op.id))
+    tx.put("session_delete", (tx.now, op.id))
     mailbox, recipient, last_event = row[15], row[17], row[12]
-    tx.run("mailbox_close", (tx.now, mailbox))
+    tx.put("mailbox_close", (tx.now, mailbox))
     waiting = tx.all("open_rows", (mailbox,))
     fail_all(tx, op.scope, mailbox, recipient, last_event, waiting, Reason.TARGET_DELETED, gone=0)
     if row[8] == ChildState.RUNNING:
@@ -100,9 +100,9 @@ def request_stop(tx: Tx, op: RequestStop) -> Stopping:
     if head is None:
         raise Inactive("the session runs no turn", path="session")
     if op.key is not None:
-        tx.run("stop_key_store", (op.key, turn_id(uid), mailbox))
+        tx.put("stop_key_store", (op.key, turn_id(uid), mailbox))
     if stop_at is None:
-        tx.run("stop_store", (tx.now, op.grace, tx.now, mailbox, head))
+        tx.put("stop_store", (tx.now, op.grace, tx.now, mailbox, head))
     waiting = tx.all("waiting_rows", (mailbox,)) if op.drop_queued else []
     fail_all(tx, op.scope, mailbox, op.recipient, last_event, waiting, Reason.DROPPED, gone=len(waiting))
     tx.touch(op.recipient, Aspect.CONTROL)
@@ -111,7 +111,7 @@ def request_stop(tx: Tx, op: RequestStop) -> Stopping:
 
 def clear_stuck(tx: Tx, op: ClearStuck) -> None:
     """Carry out `ClearStuck`."""
-    tx.run("stuck_clear", (op.mailbox, op.holder))
+    tx.put("stuck_clear", (op.mailbox, op.holder))
 
 
 def prune_events(tx: Tx, op: PruneEvents) -> int:
@@ -135,12 +135,12 @@ def _prune_page(tx: Tx, op: PruneEvents) -> tuple[int, int]:
         if kind not in _KEPT:
             gone.append((row,))
             floors[mailbox] = max(floors.get(mailbox, 0), number)
-    tx.many("event_delete", gone)
-    tx.many("floor_raise", [(floor, mailbox) for mailbox, floor in floors.items()])
+    tx.put_all("event_delete", gone)
+    tx.put_all("floor_raise", [(floor, mailbox) for mailbox, floor in floors.items()])
     if rows:
         # Not the last row seen: if that one went, the database gives its place to a new event, which would never be looked at.
         last = tx.one("event_last", (rows[-1][0],)) or (0,)
-        tx.run("meta_put", ("prune_cursor", last[0]))
+        tx.put("meta_put", ("prune_cursor", last[0]))
     return len(rows), len(gone)
 
 

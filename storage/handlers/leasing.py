@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from ..changes import Aspect
-from ..model.addresses import Scope, Sender
+from ..model.addresses import Scope, Sender, SenderKind
 from ..model.ids import turn_id
 from ..model.limits import UNKNOWN_AGENT_DELAY_SECONDS
 from ..model.sessions import SessionKind
@@ -22,20 +23,21 @@ def claim(tx: Tx, op: Claim) -> Claims:
     last = tx.one("process_nonce", (op.holder,))
     if last is not None and last[0] == op.nonce:
         return Claims(_again(tx, op), _next_due(tx))
-    tx.run("process_claimed", (op.holder, op.nonce, tx.now))
     excluded = set(op.exclude)
     rows = tx.all("due_mailboxes", {"now": tx.now, "limit": op.limit + len(excluded)})
     taken: list[Claimed] = []
-    batch = _Batch(encode(op.holder))
+    batch = _Batch(encode(op.holder), tx.now + op.lease_seconds)
     for row in rows:
         if row[0] in excluded or len(taken) >= op.limit:
             continue
         if row[16] is None or row[10] is None:
-            tx.run("mailbox_idle", (row[0],))
+            tx.put("mailbox_idle", (row[0],))
         elif row[12] not in op.agents:
             _put_off(tx, row)
         else:
             taken.append(_take(tx, op, row, batch))
+    if taken or not op.quiet:
+        tx.put("process_claimed", (op.holder, op.nonce, tx.now))
     batch.write(tx)
     # As many as were asked for: there may be more, and those that were put off must not cost the others a poll.
     full = len(rows) == op.limit + len(excluded)
@@ -45,20 +47,21 @@ def claim(tx: Tx, op: Claim) -> Claims:
 class _Batch:
     """What a claim writes, a statement for all its mailboxes: one at a time costs more in calls than in rows."""
 
-    __slots__ = ("carried", "events", "heads", "holder", "mailboxes")
+    __slots__ = ("carried", "events", "heads", "holder", "mailboxes", "until")
 
-    def __init__(self, holder: str) -> None:
+    def __init__(self, holder: str, until: float) -> None:
         self.holder = holder
+        self.until = until
         self.events: list[Row] = []
         self.mailboxes: list[Row] = []
         self.heads: list[Row] = []
         self.carried: list[Row] = []
 
     def write(self, tx: Tx) -> None:
-        tx.many("event_insert", self.events)
-        tx.many("mailbox_claim", self.mailboxes)
-        tx.many("head_claim", self.heads)
-        tx.many("row_take", self.carried)
+        tx.put_all("event_insert", self.events)
+        tx.put_all("mailbox_claim", self.mailboxes)
+        tx.put_all("head_claim", self.heads)
+        tx.put_all("row_take", self.carried)
 
 
 def _put_off(tx: Tx, row: Row) -> None:
@@ -66,23 +69,23 @@ def _put_off(tx: Tx, row: Row) -> None:
     now, later = tx.now, tx.now + UNKNOWN_AGENT_DELAY_SECONDS
     mailbox, recipient, _, last_event, _, _, _, scope = row[:8]
     if row[29] != "processing":
-        tx.run("head_put_off", (0, later, now, row[16]))
-        tx.run("mailbox_put_off", (later, mailbox))
+        tx.put("head_put_off", (0, later, now, row[16]))
+        tx.put("mailbox_put_off", (later, mailbox))
         return
     head = message_of(row[16:29], row[35])
     tx.count("takeover", "")
-    tx.run("rows_return", (mailbox, True, now))
-    tx.run("head_put_off", (1, later, now, head.row))
+    tx.put("rows_return", (mailbox, True, now))
+    tx.put("head_put_off", (1, later, now, head.row))
     turn = turn_id(head.id)
     data = turn_data(turn, head.message_id, row[33], cause="takeover", retry_at=later)
-    tx.run("event_insert", (scope, mailbox, last_event + 1, "attempt.relinquished", turn, None, data, now))
-    tx.run("mailbox_lost", (later, last_event + 1, now, mailbox))
+    tx.put("event_insert", (scope, mailbox, last_event + 1, "attempt.relinquished", turn, None, data, now))
+    tx.put("mailbox_lost", (later, last_event + 1, now, mailbox))
     tx.touch(recipient, Aspect.EVENTS)
 
 
 def _next_due(tx: Tx) -> float | None:
-    row = tx.one("due_after", (tx.now,))
-    return None if row is None else row[0]
+    ((due,),) = tx.all("due_after", {"now": tx.now})
+    return due
 
 
 def _take(tx: Tx, op: Claim, row: Row, batch: _Batch) -> Claimed:
@@ -92,7 +95,6 @@ def _take(tx: Tx, op: Claim, row: Row, batch: _Batch) -> Claimed:
     taken_over = row[29] == "processing"
     attempt = row[33] + 1
     lease = Lease(mailbox, recipient, epoch + 1, head.row, attempt)
-    until = now + op.lease_seconds
     turn = turn_id(head.id)
     if old_head is not None and old_head != head.row:
         stop_at = stop_grace = None
@@ -111,14 +113,14 @@ def _take(tx: Tx, op: Claim, row: Row, batch: _Batch) -> Claimed:
     batch.carried.extend((now, message.row) for message in carried)
     batch.mailboxes.append(
         (
-            until, epoch + 1, op.holder, op.holder_kind, op.nonce, head.row, 1 + len(carried), last_event + len(events),
+            batch.until, epoch + 1, op.holder, op.holder_kind, op.nonce, head.row, 1 + len(carried), last_event + len(events),
             stop_at, stop_grace, now, mailbox,
         )
     )  # fmt: skip
     batch.heads.append((row[32] + taken_over, attempt, now, head.row))
     tx.touch(recipient, Aspect.EVENTS)
     stop = None if stop_at is None else StopRequest(stop_at, stop_grace or 0.0)
-    return _claimed(row, head, lease, until, row[32] + taken_over, carried, stop)
+    return _claimed(row, head, lease, batch.until, row[32] + taken_over, carried, stop)
 
 
 def _claimed(
@@ -133,10 +135,9 @@ def _claimed(
     return Claimed(
         lease=lease,
         lease_until=until,
-        scope=Scope(row[8], row[9]),
-        session=row[10],
+        scope=_scope(row[8], row[9]),
         kind=_SESSION_KINDS[row[11]],
-        agent=row[12],
+        agent=_shared(row[12]),
         path=row[13],
         parent=row[14],
         head=head,
@@ -158,21 +159,38 @@ def _carried(tx: Tx, mailbox: int, head: int) -> tuple[TurnMessage, ...]:
 
 def message_of(row: Row, content: str, *, absorbed: bool = False) -> TurnMessage:
     """A message from the thirteen columns that the claiming statements select in the same order."""
+    uid, chain = row[1], row[8]
     return TurnMessage(
         row=row[0],
-        id=row[1],
-        message_id=row[2] or row[1],
-        kind=row[3],
-        sender=Sender(row[4], row[5], row[6]),
+        id=uid,
+        message_id=row[2] or uid,
+        kind=_shared(row[3]),
+        sender=_sender(row[4], row[5], row[6]),
         content=content,
         seq=row[7],
-        chain=row[8],
+        chain=uid if chain == uid else chain,
         hops=row[9],
         created_at=row[10],
         payload=row[11],
         reply_to=row[12],
         steered=absorbed,
     )
+
+
+# What rows of a thousand live turns say alike is kept once: a row gives each of them a copy of its own. Bounded, as names come from outside.
+@lru_cache(256)
+def _shared(text: str) -> str:
+    return text
+
+
+@lru_cache(256)
+def _scope(tenant: str, project: str) -> Scope:
+    return Scope(tenant, project)
+
+
+@lru_cache(1024)
+def _sender(id: str, kind: SenderKind, label: str) -> Sender:
+    return Sender(id, kind, label)
 
 
 def _again(tx: Tx, op: Claim) -> tuple[Claimed, ...]:
@@ -190,19 +208,13 @@ def _again(tx: Tx, op: Claim) -> tuple[Claimed, ...]:
 def renew(tx: Tx, op: Renew) -> Renewed:
     """Carry out `Renew`."""
     until = tx.now + op.lease_seconds
-    lost: set[int] = set()
-    stops: dict[int, StopRequest] = {}
-    for lease in op.leases:
-        if tx.run("mailbox_renew", (until, lease.mailbox, lease.epoch)) != 1:
-            lost.add(lease.mailbox)
-            continue
-        row = tx.one("mailbox_stop", (lease.mailbox,))
-        if row is not None:
-            stops[lease.mailbox] = StopRequest(row[0], row[1])
+    held = tx.returning("mailbox_renew", [(until, lease.mailbox, lease.epoch) for lease in op.leases])
+    lost = {lease.mailbox for lease in op.leases} - {row[0] for row in held}
+    stops = {row: StopRequest(at, grace) for row, at, grace in held if at is not None}
     return Renewed(frozenset(lost), stops, until)
 
 
 def void_leases(tx: Tx, op: VoidLeases) -> int:
     """Carry out `VoidLeases`."""
-    tx.run("void_stuck")
+    tx.put("void_stuck")
     return tx.run("void_leases", (tx.now, op.holder_kind))

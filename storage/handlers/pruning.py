@@ -1,8 +1,8 @@
-"""Retention: PruneMessages. Invariant: an open message is never touched, and a transcript reads the same before and after."""
+"""Retention: PruneMessages, PruneProcesses. Invariant: an open message is never touched, and a transcript reads the same before and after."""
 
 from __future__ import annotations
 
-from ..ops.upkeep import Pruned, PruneMessages
+from ..ops.upkeep import Pruned, PruneMessages, PruneProcesses
 from .tx import Tx, encode
 
 
@@ -18,13 +18,21 @@ def prune_messages(tx: Tx, op: PruneMessages) -> Pruned:
     return Pruned(blanked, deleted, more=deleted + blanked >= op.limit)
 
 
+def prune_processes(tx: Tx, op: PruneProcesses) -> int:
+    """Carry out `PruneProcesses`."""
+    gone = tx.run("processes_forget", (tx.now - op.keep_seconds, op.left or ""))
+    if gone:
+        tx.put("stuck_forget")
+    return gone
+
+
 def _blank(tx: Tx, scope: int, before: float, most: int) -> int:
     rows = tx.all("messages_to_blank", (scope, before, most)) if most > 0 else []
     if rows:
-        tx.many("message_blank", [(tx.now, row) for (row,) in rows])
-        tx.many("attempts_blank", rows)
-        tx.many("steps_forget", rows)
-        tx.many("approvals_forget", rows)
+        tx.put_all("message_blank", [(tx.now, row) for (row,) in rows])
+        tx.put_all("attempts_blank", rows)
+        tx.put_all("steps_forget", rows)
+        tx.put_all("approvals_forget", rows)
     return len(rows)
 
 
@@ -34,8 +42,8 @@ def _forget(tx: Tx, scope: int, op: PruneMessages, most: int) -> int:
         origin = encode(shown)
         # Its own entry, and the answer of the turn that it headed.
         places = [(origin, mailbox, place, row) for place in (seq, answer) if place is not None]
-        tx.many("entry_origin", places)
-        tx.run("marker_forget", (mailbox, row))
-        tx.run("attempts_forget", (row,))
-        tx.run("message_forget", (row,))
+        tx.put_all("entry_origin", places)
+        tx.put("marker_forget", (mailbox, row))
+        tx.put("attempts_forget", (row,))
+        tx.put("message_forget", (row,))
     return len(rows)

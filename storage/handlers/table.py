@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from .. import ops
 from ..commit import Failure
-from ..model.errors import CallboardError
+from ..model.errors import CallboardError, UsageError
 from . import accepting, admitting, approving, changing, delivering, ending, housing, leasing, pruning
 from .tx import Clash, Tx
 
@@ -36,6 +36,7 @@ HANDLERS: Final[MappingProxyType[type[ops.Op[Any]], Handler]] = MappingProxyType
         ops.OpenSession: housing.open_session,
         ops.PruneEvents: housing.prune_events,
         ops.PruneMessages: pruning.prune_messages,
+        ops.PruneProcesses: pruning.prune_processes,
         ops.RecordStep: delivering.record_step,
         ops.RedeemTicket: admitting.redeem_ticket,
         ops.Renew: leasing.renew,
@@ -70,7 +71,10 @@ def carry_out(tx: Tx, batch: Sequence[ops.Op[Any]]) -> list[Any]:
     for kind, group in groupby(batch, type):
         together = BULK.get(kind)
         if together is not None:
-            done = together(tx, tuple(group))
+            try:
+                done = together(tx, tuple(group))
+            except UsageError as refusal:
+                raise Clash from refusal  # it came after a write: carried out alone, the op that is refused fails alone
             outcomes.extend(Failure(item) if isinstance(item, CallboardError) else item for item in done)
         else:
             outcomes.extend(_alone(tx, op) for op in group)

@@ -56,6 +56,14 @@ class Tx(ABC):
     def returning(self, name: str, rows: Sequence[Args]) -> list[Row]:
         """The same; returns what it says of the rows that it changed, in no order."""
 
+    def put(self, name: str, args: Args = ()) -> None:
+        """A writing statement of which nobody asks how many rows it changed: it may be carried out together with what comes next."""
+        self.run(name, args)
+
+    def put_all(self, name: str, rows: Sequence[Args]) -> None:
+        """The same for several rows."""
+        self.many(name, rows)
+
     def one(self, name: str, args: Args = ()) -> Row | None:
         """The first row of a reading statement."""
         rows = self.all(name, args)

@@ -52,6 +52,11 @@ def session_address(session: str) -> str:
     return f"session:{session}"
 
 
+def session_at(address: str) -> str:
+    """The inverse of `session_address`."""
+    return address.removeprefix("session:")
+
+
 def check_path(value: str, path: str = "path") -> str:
     """Return `value` if it is a canonical session path; else raise `InvalidField` with the reason."""
     if value == "/":

@@ -1,6 +1,7 @@
 """Events. Lives here: the vocabulary and the value. Not here: how they reach a client.
 
-Invariant: ids are dense per session from 1 above the session's prune floor, and the same for every reader (EVT-2).
+Invariant: ids are dense per session from 1 above the session's prune floor, and the same for every reader (EVT-2). A restore alone makes a
+gap: it skips numbers that may have been given out after the backup was made (OPS-5).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class EventPage:
     """Events above a cursor, oldest first, with the session's counters at the same moment.
 
     `floor`: ids at or below it may have been pruned. `newest`: the highest id given out. `more`: further rows follow. `closed`: the session
-    was deleted, so nothing new will follow.
+    was deleted, so nothing new will follow. `skipped`: the cursor is among the numbers that a restore has skipped.
     """
 
     events: tuple[Event, ...]
@@ -60,6 +61,12 @@ class EventPage:
     newest: int
     more: bool
     closed: bool = False
+    skipped: bool = False
+
+    def reached(self, cursor: int) -> int:
+        """The cursor of a reader at `cursor` who has seen this page: nothing below it is left to read, also where a restore has left a gap."""
+        seen = max(cursor, self.events[-1].id) if self.events else cursor
+        return seen if self.more else max(seen, self.newest)
 
     @property
     def last(self) -> bool:

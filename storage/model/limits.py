@@ -48,6 +48,10 @@ READ_CHARS: Final = 20_000
 EVENT_KEEP_SECONDS: Final = 24 * 3600.0
 KEY_KEEP_SECONDS: Final = 90 * 24 * 3600.0
 """What a message's key, digest and marker outlive its pruned body by (INB-4)."""
+PROCESS_KEEP_SECONDS: Final = 24 * 3600.0
+"""A process that claims nothing for so long is dead."""
 PRUNE_MOST: Final = 500
 """Messages that one prune looks at: nobody waits behind it for long."""
 PAGE_LIMIT: Final = 200
+RESTORE_JUMP: Final = 1_000_000_000
+"""What a restore adds to every counter: more than can have been given out between a backup and its restore (OPS-5)."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from .addresses import Scope, Sender
+from .addresses import Scope, Sender, session_at
 from .sessions import SessionKind
 
 
@@ -99,7 +99,6 @@ class Claimed:
     lease: Lease
     lease_until: float
     scope: Scope
-    session: str
     kind: SessionKind
     agent: str
     path: str | None
@@ -112,3 +111,8 @@ class Claimed:
     steps: bool
     stop: StopRequest | None
     deadline: float | None
+
+    @property
+    def session(self) -> str:
+        """The session whose mailbox it is."""
+        return session_at(self.lease.recipient)

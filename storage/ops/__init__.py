@@ -13,7 +13,7 @@ from .deliveries import Absorb, CommitTurn, EmitTokens, Fail, HandBack, RecordSt
 from .inbox import Cancel, Enqueue, Requeue
 from .leases import Claim, Renew, VoidLeases
 from .sessions import DeleteSession, OpenSession, UpdateSession
-from .upkeep import ClearStuck, PruneEvents, PruneMessages, RequestStop
+from .upkeep import ClearStuck, PruneEvents, PruneMessages, PruneProcesses, RequestStop
 
 __all__ = [
     "Absorb",
@@ -37,6 +37,7 @@ __all__ = [
     "OpenSession",
     "PruneEvents",
     "PruneMessages",
+    "PruneProcesses",
     "RecordStep",
     "RedeemTicket",
     "Renew",

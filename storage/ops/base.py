@@ -32,6 +32,11 @@ class Op(Generic[R_co]):
     def size(self) -> int:
         return 256
 
+    @property
+    def wakes(self) -> bool:
+        """Whether it may make a mailbox due at once: then a waiting claim goes with it."""
+        return False
+
 
 _OTHER: Final = 24
 """A number, a constant, and what stands around a value in JSON."""

@@ -21,8 +21,13 @@ from .sessions import OpenSession
 from .upkeep import RequestStop
 
 
+def _storable(text: str | None) -> str | None:
+    """What an agent said, as every database can hold it: a turn must not fail because of one character, which PostgreSQL has no place for."""
+    return None if text is None else text.replace("\0", "\ufffd")
+
+
 def _short(error: str) -> str:
-    return error[:ERROR_CHARS]
+    return error[:ERROR_CHARS].replace("\0", "\ufffd")
 
 
 @attrs.frozen
@@ -97,6 +102,10 @@ class RecordStep(Op[Step]):
         events = sum(json_size(event.data) for event in self.events)
         return 1024 + json_size(self.data) + json_size(self.result) + events + sum(op.size for op in carried)
 
+    @property
+    def wakes(self) -> bool:
+        return bool(self.sends)
+
 
 class End(StrEnum):
     """How a delivery ended."""
@@ -131,7 +140,7 @@ class CommitTurn(Op[Ended]):
 
     lease: Lease
     outcome: Outcome
-    answer: str | None
+    answer: str | None = attrs.field(converter=_storable)
     consumed: tuple[int, ...]
     tail: str = ""
     block: int = 0
@@ -142,6 +151,10 @@ class CommitTurn(Op[Ended]):
     def size(self) -> int:
         rows = 64 * (len(self.consumed) + len(self.undecodable))
         return 512 + 2 * text_size(self.answer) + text_size(self.tail) + rows
+
+    @property
+    def wakes(self) -> bool:
+        return True
 
 
 @attrs.frozen
@@ -190,3 +203,7 @@ class HandBack(Op[Ended]):
     @property
     def size(self) -> int:
         return 256 + 2 * text_size(self.cause)
+
+    @property
+    def wakes(self) -> bool:
+        return self.delay <= 0

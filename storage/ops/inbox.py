@@ -53,6 +53,10 @@ class Enqueue(Op[Receipt]):
     def size(self) -> int:
         return 512 + 2 * text_size(self.content) + text_size(self.payload)
 
+    @property
+    def wakes(self) -> bool:
+        return True
+
 
 def enqueue(
     scope: Scope,

@@ -24,7 +24,8 @@ class Claim(Op[Claims]):
 
     `holder` is the process; `nonce` is unique per claim and holder, and a holder has one claim under way at a time. `exclude` are
     mailbox rows whose task still lives in this process (RT-18). A mailbox whose agent is not in `agents` is put off
-    `UNKNOWN_AGENT_DELAY_SECONDS` in the same transaction and is not returned (RT-12).
+    `UNKNOWN_AGENT_DELAY_SECONDS` in the same transaction and is not returned (RT-12). With `quiet` a claim that takes nothing writes
+    nothing: it may go with every batch, and others show that this process lives.
     """
 
     lane: ClassVar[Lane] = Lane.CLAIMS
@@ -39,6 +40,7 @@ class Claim(Op[Claims]):
     agents: frozenset[str]
     exclude: tuple[int, ...] = ()
     holder_kind: str = "process"
+    quiet: bool = False
 
 
 @attrs.frozen

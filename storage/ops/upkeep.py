@@ -7,7 +7,7 @@ from typing import ClassVar
 import attrs
 
 from ..model.addresses import Scope
-from ..model.limits import KEY_KEEP_SECONDS, PRUNE_MOST, STOP_GRACE_SECONDS
+from ..model.limits import KEY_KEEP_SECONDS, PROCESS_KEEP_SECONDS, PRUNE_MOST, STOP_GRACE_SECONDS
 from .base import Lane, Op
 
 
@@ -81,3 +81,16 @@ class PruneMessages(Op[Pruned]):
     keep_seconds: float | None
     key_seconds: float = KEY_KEEP_SECONDS
     limit: int = PRUNE_MOST
+
+
+@attrs.frozen
+class PruneProcesses(Op[int]):
+    """Forget the processes that have not claimed for `keep_seconds`, and the one that has `left`, with their stuck marks.
+
+    Returns how many were forgotten.
+    """
+
+    repeat: ClassVar[str] = "who is forgotten stays so; a process that lives is known again by its next claim"
+
+    keep_seconds: float = PROCESS_KEEP_SECONDS
+    left: str | None = None

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import trio
 
+from ..changes import Changes
 from ..clock import StoreClock
 from ..commit import Applied, Failure
 from ..handlers.table import HANDLERS, carry_out
@@ -44,6 +45,8 @@ _MOVED = "or its log was deleted or replaced while it was open; stop this proces
 
 class SqliteDriver:
     """One owned SQLite file: a writer, readers and the lock."""
+
+    rides = True
 
     def __init__(self, path: str, writer: Executor, readers: Sequence[Executor], lock: FileLock | None) -> None:
         self.name = f"sqlite:///{path}"
@@ -81,6 +84,10 @@ class SqliteDriver:
     def now(self) -> float:
         """Store time in seconds since the epoch."""
         return self._clock.now()
+
+    async def attend(self, changes: Changes, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Nothing: nobody else writes to the file, and its clock is this process's."""
+        task_status.started()
 
     async def apply(self, ops: Sequence[Op[Any]]) -> Applied:
         """Commit `ops` in one transaction; an op that is refused fails alone. Raises `StoreError` kinds or `StoreDown` for all."""

@@ -113,6 +113,29 @@ def acquire_lock(database: str | os.PathLike[str]) -> FileLock:
         raise map_os_error(exc, str(path)) from exc
 
 
+def held(database: str | os.PathLike[str]) -> bool:
+    """Whether a process holds the lock at this moment. Nothing is made, and for that moment nobody else gets it."""
+    try:
+        descriptor = os.open(_files(database)[1], os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def in_use(database: str | os.PathLike[str]) -> StoreLocked:
+    """The refusal that names who holds the lock."""
+    file = _files(database)[0]
+    return _locked(file, read_owner(file))
+
+
 def read_owner(database: str | os.PathLike[str]) -> LockOwner | None:
     """What the lock file says, None if nothing readable. Not whether the lock is held: a killed owner's words stay."""
     try:

@@ -63,9 +63,8 @@ def pending_in(path: str | os.PathLike[str], migrations: Sequence[Migration] | N
     file = Path(path).resolve()
     if file.is_dir():
         raise is_a_folder(str(file))
-    uri = f"{file.as_uri()}?{_gentlest_open(file)}"
     try:
-        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+        with closing(sqlite3.connect(gentlest_uri(file), uri=True, isolation_level=None)) as connection:
             return pending(connection, migrations)
     except sqlite3.Error as exc:
         raise map_sqlite_error(exc, str(file)) or StoreError(f"can't be read ({exc})", path=shown(str(file))) from exc
@@ -125,13 +124,22 @@ def load_migrations(folder: Traversable | Path = BUILT_IN) -> tuple[Migration, .
     return tuple(_load(entry, version) for version, entry in enumerate(files, start=1))
 
 
+def statements_of(file: Traversable | Path) -> tuple[str, ...]:
+    """The statements of an SQL file. Raises ValueError for one that has no end, or would break a transaction around all of them."""
+    return tuple(_statements(_text_of(file), file.name))
+
+
 def _load(file: Traversable | Path, version: int) -> Migration:
     match = _FILE_NAME.fullmatch(file.name)
     if match is None or int(match[1]) != version:
         raise ValueError(f"{shown(file.name)}: expected {version:04}_<name>.sql, numbered without a gap or a repeat")
-    text = file.read_bytes().decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    text = _text_of(file)
     statements = tuple(_statements(text, file.name))
     return Migration(version, match[2], hashlib.sha256(text.encode()).hexdigest(), statements)
+
+
+def _text_of(file: Traversable | Path) -> str:
+    return file.read_bytes().decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _statements(text: str, name: str) -> Iterator[str]:
@@ -189,13 +197,15 @@ def _path_of(conn: sqlite3.Connection) -> str:
     return shown(file or ":memory:")
 
 
-def _gentlest_open(file: Path) -> str:
-    """The URI parameters that read `file` as it is and change the least."""
+def gentlest_uri(file: Path) -> str:
+    """What opens `file`, which nobody has open, as it is and changes the least."""
     if _size(file.with_name(file.name + "-journal")):
-        return "mode=rw"  # a crash within a transaction in rollback mode: nobody can read it before it is rolled back
-    if _size(file.with_name(file.name + "-wal")):
-        return "mode=ro"  # a crash in WAL mode: part of the database is in the log, and reading that rebuilds -shm
-    return "mode=ro&immutable=1"  # the file is all there is; immutable makes no -wal and -shm beside it
+        mode = "mode=rw"  # a crash within a transaction in rollback mode: nobody can read it before it is rolled back
+    elif _size(file.with_name(file.name + "-wal")):
+        mode = "mode=ro"  # a crash in WAL mode: part of the database is in the log, and reading that rebuilds -shm
+    else:
+        mode = "mode=ro&immutable=1"  # the file is all there is; immutable makes no -wal and -shm beside it
+    return f"{file.as_uri()}?{mode}"
 
 
 def _size(file: Path) -> int:

@@ -8,7 +8,6 @@ killed server left is recognised as such, whoever has its process id or its addr
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -23,7 +22,7 @@ import attrs
 import trio
 
 from ...storage.model.errors import CallboardError, Rejected, StoreLocked
-from ...storage.sqlite.lock import SUFFIX, FileLock, LockOwner, acquire_lock, read_owner
+from ...storage.sqlite.lock import SUFFIX, FileLock, LockOwner, acquire_lock, held, read_owner
 from ...storage.wire import parse_object, structure
 from ..settings import Settings
 
@@ -123,19 +122,7 @@ def _has_one(folder: Path, owner: LockOwner | str | None) -> Rejected:
 
 def _taken(folder: Path) -> bool:
     """Whether a server holds the lock of `folder` at this moment."""
-    try:
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return False
+    return held(folder / _LOCK)
 
 
 def _read(file: Path) -> Server | None:

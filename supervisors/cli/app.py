@@ -105,6 +105,40 @@ def migrate(*, asked: Asked = ASKED) -> int:
 
 
 @app.command
+def backup(file: Path, *, force: Flag = None, asked: Asked = ASKED) -> int:
+    """Make a consistent copy of the store, also while the server runs, and read it through. JSON: {file, bytes, made_at, schema}.
+
+    Parameters
+    ----------
+    file
+        The file to make; other users can't read it.
+    force
+        Replace it, if it exists.
+    """
+    from .backup import backup_command
+
+    return backup_command(file, bool(force), asked)
+
+
+@app.command
+def restore(file: Path, *, force: Flag = None, asked: Asked = ASKED) -> int:
+    """Make a backup the store of a folder in which no server runs. No id that was given out since is given out again.
+
+    JSON: {store, made_at, schema, kept}.
+
+    Parameters
+    ----------
+    file
+        A file that `callboard backup` has made.
+    force
+        Put a store that is there aside, under the name callboard.db.before-restore-TIME.
+    """
+    from .backup import restore_command
+
+    return restore_command(file, bool(force), asked)
+
+
+@app.command
 def doctor(*, asked: Asked = ASKED) -> int:
     """Examine the folder, its server and its store, and say what to do; exit code 1 if something fails.
 

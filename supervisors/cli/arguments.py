@@ -1,6 +1,7 @@
 """Arguments that several commands take, and commands as hints. Not here: the commands; what is done with the arguments.
 
 Invariant: a command that a hint names can be typed where this one was typed: it is called the same way and has the same folder and store.
+A password is no part of it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Annotated, Any, Final
 import attrs
 from cyclopts import Parameter
 from cyclopts.validators import Number
+
+from ...storage.urls import without_password
 
 PROGRAM: Final = "callboard"
 Flag = Annotated[bool | None, Parameter(negative="")]
@@ -38,7 +41,7 @@ class Place:
 
     def command(self, words: str) -> str:
         """`callboard WORDS` for the same place, as it is to be typed."""
-        where = [("--data", self.data), ("--store", self.store)]
+        where = [("--data", self.data), ("--store", self.store and without_password(self.store))]
         options = [part for name, value in where if value is not None for part in (name, shlex.quote(str(value)))]
         return " ".join([program(), words, *options])
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 import trio
 
 from ...storage.model.errors import NotFound
+from ...storage.store import unapplied
 from ..settings import Settings, load_settings
 from .announce import find_server
 from .arguments import Asked, Place
@@ -50,13 +51,23 @@ async def open_board(settings: Settings, place: Place) -> AsyncIterator[Found]:
             if remote is not None:
                 yield Found(remote, server)
                 return
-    file = settings.store_file
-    if file is None or not file.exists():
-        start = place.command("serve")
-        raise NotFound(
-            f"no server runs for {settings.data}, and there is no store {file or settings.store}; start one: {start}"
-        )
+    _check_store(settings, place)
     from .local import open_local
 
     async with open_local(settings.store, settings.tuning) as local:
         yield Found(local, None)
+
+
+def _check_store(settings: Settings, place: Place) -> None:
+    """Raise `NotFound` unless there is a store. On a server it must be up to date too: others may use it at this moment."""
+    file = settings.store_file
+    if settings.on_server:
+        waiting = unapplied(settings.store)
+        if waiting:
+            advice = f"run {place.command('migrate')} (serve does the same)"
+            raise NotFound(f"{settings.store_shown} lacks {', '.join(waiting)}; {advice}")
+    elif file is None or not file.exists():
+        start = place.command("serve")
+        raise NotFound(
+            f"no server runs for {settings.data}, and there is no store {file or settings.store}; start one: {start}"
+        )

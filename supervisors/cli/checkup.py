@@ -21,7 +21,8 @@ from ...actors.edges.token_file import TOKEN_FILE
 from ...storage.model.errors import CallboardError, SettingsError, StoreLocked
 from ...storage.sqlite.lock import SUFFIX
 from ...storage.store import open_store, unapplied
-from ..doctor import PRUNE, Check, State, disk, examine_store, file_check, store_refusal, versions, worst
+from ..checks import Check, State, worst
+from ..doctor import ADVISED, disk, examine_store, file_check, store_refusal, versions
 from ..settings import Settings, load_settings, shown
 from .announce import FILE as SERVER_FILE
 from .announce import LOCK_FILE, Server, find_server
@@ -36,12 +37,14 @@ class Report:
     """What was found. `settings` are those of who serves, else of this folder."""
 
     checks: list[Check]
+    processes: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]])
     settings: dict[str, Any] = attrs.field(factory=dict[str, Any])
 
     def view(self) -> dict[str, Any]:
-        """{state, checks, settings}"""
+        """{state, checks, processes, settings}"""
         checks = [check.view() for check in self.checks]
-        return {"state": str(worst(self.checks)), "checks": checks, "settings": self.settings}
+        state = str(worst(self.checks))
+        return {"state": state, "checks": checks, "processes": self.processes, "settings": self.settings}
 
 
 def doctor_command(asked: Asked) -> int:
@@ -76,7 +79,7 @@ async def _examine(settings: Settings, place: Place, report: Report) -> None:
             Check("server", State.WARN, f"none runs for {settings.data}", f"start one: {place.command('serve')}")
         )
     report.checks.append(versions())
-    report.checks += await _store(settings, place)
+    report.checks += await _store(settings, place, report)
 
 
 async def _ask(server: Server, settings: Settings, place: Place, report: Report) -> bool:
@@ -99,6 +102,7 @@ async def _ask(server: Server, settings: Settings, place: Place, report: Report)
         return False
     report.checks.append(_served(server, health))
     report.checks += [Check(c["name"], State(c["state"]), c["detail"], c.get("advice", "")) for c in answer["checks"]]
+    report.processes = answer["processes"]
     report.settings = answer["settings"]
     return True
 
@@ -150,34 +154,37 @@ def _others_reach(file: Path) -> bool:
 
 
 def _to_be_typed(check: Check, place: Place) -> Check:
-    """The same check; the one command that a server may advise is for where this one was asked."""
-    return attrs.evolve(check, advice=check.advice.replace(f"{PROGRAM} {PRUNE}", place.command(PRUNE)))
+    """The same check; a command that a server advises is for where this one was asked."""
+    advice = check.advice
+    for words in ADVISED:
+        advice = advice.replace(f"{PROGRAM} {words}", place.command(words))
+    return attrs.evolve(check, advice=advice)
 
 
-async def _store(settings: Settings, place: Place) -> list[Check]:
+async def _store(settings: Settings, place: Place, report: Report) -> list[Check]:
     file = settings.store_file
-    if file is None:
+    room = [] if file is None else [disk(file)]
+    if file is None and not settings.on_server:
         return [file_check(None)]
-    if not file.exists():
+    if file is not None and not file.exists():
         return [Check("store", State.WARN, f"{file} does not exist yet", f"it is made by: {place.command('serve')}")]
     try:
         waiting = unapplied(settings.store)
         if waiting:
             advice = f"{place.command('migrate')} (serve does the same)"
-            return [
-                file_check(file),
-                Check("schema", State.WARN, f"not applied yet: {', '.join(waiting)}", advice),
-                disk(file),
-            ]
+            place_of = Check("store", State.OK, settings.store_shown) if file is None else file_check(file)
+            return [place_of, Check("schema", State.WARN, f"not applied yet: {', '.join(waiting)}", advice), *room]
         async with open_store(settings.store) as store:
-            return await examine_store(store, file, serving=False)
+            examined = await examine_store(store, serving=False)
+            report.processes = examined.processes
+            return [*examined.checks]
     except StoreLocked as error:
         return [
             Check("store", State.FAIL, str(error), "ask that process's folder: callboard doctor --data DIR"),
-            disk(file),
+            *room,
         ]
     except CallboardError as error:
-        return [store_refusal(error), disk(file)]
+        return [store_refusal(error), *room]
 
 
 def _differing(settings: Settings) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from ...storage.model.errors import InvalidField
+from ..settings import load_settings
 from .arguments import Asked, Paged
 from .asking import ask, wants_json
 from .board import Found, Json
@@ -66,7 +67,9 @@ def sessions_send_command(session: str, text: str, message_id: str | None, asked
         again = "" if receipt["created"] else ", as it was before"
         line(f"accepted as {receipt['message_id']}{again} ({receipt['status']})")
     if not serving and receipt["status"] == "pending":
-        note(f"no server runs here: it waits for the next `{asked.command('serve')}`")
+        waits = f"it waits for the next `{asked.command('serve')}`"
+        shared = load_settings(asked.settings).on_server
+        note(f"no server runs here: {'a process that serves this store takes it' if shared else waits}")
     return 0
 
 

@@ -114,8 +114,8 @@ def more(answer: dict[str, Any]) -> None:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[None]:
-    """Say on stderr, if that is a terminal, what takes longer than a second, until it is over."""
+def progress(what: object) -> Iterator[None]:
+    """Say on stderr, if that is a terminal, what takes longer than a second, until it is over. `what` may read differently each time."""
     if not sys.stderr.isatty():
         yield
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, cast
@@ -17,6 +17,8 @@ from .announce import Server
 from .board import Json, check_session, requeue_key
 
 SECONDS: Final = 30.0
+COPY_SECONDS: Final = 600.0
+"""For the first byte of a backup: the server sends nothing before its copy is made, which takes a second for 200 MB."""
 KEY: Final = "Idempotency-Key"
 
 
@@ -69,6 +71,23 @@ class Remote:
         chosen = {} if project is None else {"Callboard-Project": project}
         body = {"older_than_seconds": older_than_seconds}
         return await self._ask("POST", "/v1/inbox/prune", json=body, headers=chosen)
+
+    async def backup(self, write: Callable[[bytes], None], tell: Callable[[int, int], None]) -> None:
+        """Have all of a backup written. `tell` is told of the bytes that have come, and of how many there are."""
+        timeout = httpx.Timeout(SECONDS, read=COPY_SECONDS)
+        done = 0
+        try:
+            async with self._client.stream("POST", "/v1/backup", timeout=timeout) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    raise _refusal(answer)
+                total = int(answer.headers["Content-Length"])
+                async for data in answer.aiter_raw():
+                    write(data)
+                    done += len(data)
+                    tell(done, total)
+        except httpx.HTTPError as error:
+            raise Unavailable(f"the server's copy did not come: {error or type(error).__name__}") from error
 
     async def doctor(self) -> Json:
         """The server's own report."""

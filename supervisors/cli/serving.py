@@ -123,7 +123,7 @@ class _Serve:
         signals.listen(stop, trio.lowlevel.current_trio_token())
         ending = Ending(stop, partial(withdraw, settings.data / SERVER_FILE))
         with watching_loop(), ExitStack() as held, ExitStack() as bound, ExitStack() as opening:
-            opening.enter_context(progress(f"opening {settings.store}"))
+            opening.enter_context(progress(f"opening {settings.store_shown}"))
             # Why it could not start is told once, as the error that ends the command.
             opening.enter_context(_muted(logging.getLogger("callboard.tree")))
             async with trio.open_nursery() as nursery:
@@ -178,7 +178,7 @@ def _tell(settings: Settings, url: str, console: str) -> None:
         as_json({"url": url, "console": console, "token_file": str(token_file), "pid": os.getpid()})
     else:
         here = "" if settings.data == _current() else f" --data {shlex.quote(str(settings.data))}"
-        line(f"Callboard serves {url} (process {os.getpid()}); the store is {settings.store}.")
+        line(f"Callboard serves {url} (process {os.getpid()}); the store is {settings.store_shown}.")
         line(f"The operator's token is in {token_file}.")
         line(f"The console, to be opened once within ten minutes:  {console}")
         line(f"Talk to it:  {program()} chat{here}    Look at it:  {program()} sessions list{here}")

@@ -20,16 +20,18 @@ def migrate_command(asked: Asked) -> int:
             return store.migrated
 
     file = settings.store_file
-    if file is None:
+    if file is None and not settings.on_server:
         raise Rejected("a store in memory has nothing to migrate", path="store")
-    settings.make_folder()
-    made = not file.exists()
-    with progress(f"migrating {file}"):
+    if file is not None:
+        settings.make_folder()
+    made = file is not None and not file.exists()
+    name = file or settings.store_shown
+    with progress(f"migrating {name}"):
         applied = trio.run(run)
     if settings.json:
-        as_json({"store": settings.store, "migrated": list(applied)})
+        as_json({"store": settings.store_shown, "migrated": list(applied)})
     elif applied:
-        line(f"{file}: {'made with' if made else 'applied'} {', '.join(applied)}")
+        line(f"{name}: {'made with' if made else 'applied'} {', '.join(applied)}")
     else:
-        line(f"{file}: nothing to do")
+        line(f"{name}: nothing to do")
     return 0

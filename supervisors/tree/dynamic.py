@@ -193,11 +193,14 @@ class DynamicSupervisor:
 
     async def _live(self, task: TemporaryLife, fn: _Fn, args: tuple[object, ...]) -> None:
         try:
+            work = fn(*args) if task.child is None else fn(*args, child=task.child)
+            # The child keeps what it needs of them, and may let go of the rest.
+            del fn, args
             if task.own:
-                await fn(*args)
+                await work
             else:
                 with task.scope:
-                    await (fn(*args) if task.child is None else fn(*args, child=task.child))
+                    await work
         except Exception as error:
             # The name first: `on_failure` may start the next task under it.
             self._forget(task)

@@ -128,7 +128,7 @@ class Life:
         )
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, weakref_slot=False)
 class TemporaryLife:
     """A child of a dynamic supervisor: one incarnation, and nothing that a short life rarely needs."""
 

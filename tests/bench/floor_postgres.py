@@ -94,7 +94,7 @@ class PostgresFloor:
         self._url = url
         self._conn = _connect(url)
         for part in sorted(SCHEMA.glob("*.sql")):
-            self._conn.execute(part.read_bytes())
+            self._conn.execute(part.read_bytes(), prepare=False)
         self._sessions = sessions
         self._conn.execute("INSERT INTO scope (id, tenant, project) VALUES (1, 'default', 'default')")
         self._conn.execute(
@@ -149,9 +149,7 @@ def fill(url: str, sessions: int, rows: int) -> None:
     """Put `sessions` sessions and `rows` pending messages, equally many for each, into a store that nobody has open."""
     given = {"sessions": sessions, "rows": rows, "each": rows // sessions, "text": TEXT}
     with _connect(url) as conn, conn.transaction():
-        conn.execute(
-            "INSERT INTO scope (id, tenant, project) VALUES (1, 'default', 'default') ON CONFLICT DO NOTHING"
-        )
+        conn.execute("INSERT INTO scope (id, tenant, project) VALUES (1, 'default', 'default') ON CONFLICT DO NOTHING")
         for statement in FILL:
             conn.execute(statement, given)
     with _connect(url) as conn:

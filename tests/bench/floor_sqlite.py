@@ -140,5 +140,7 @@ def fill(file: Path, sessions: int, rows: int) -> None:
 def _connect(file: Path) -> sqlite3.Connection:
     conn = sqlite3.connect(file, isolation_level=None, cached_statements=512)
     # As the product's writer is set: with less cache the floor would be slower than what it is to bound.
-    conn.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA cache_size = -65536;")
+    conn.executescript(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA cache_size = -65536;"
+    )
     return conn

@@ -17,7 +17,7 @@ from callboard.storage.sqlite import driver
 from callboard.storage.sqlite.lock import FileLock, acquire_lock
 from callboard.tests.bench.kit import running
 
-LEASE_SECONDS = 2.0
+LEASE_SECONDS = 1.0
 """Where a lease has to run out first: not longer than a measurement may take."""
 
 

@@ -30,7 +30,7 @@ async def redelivery(place: Place, *, quick: bool) -> Row:
     """
     times: list[float] = []
     floors: list[float] = []
-    for number in range(3 if quick else 7):
+    for number in range(2 if quick else 7):
         name = f"killed{number}"
         await trio.to_thread.run_sync(_until_turn, place.url(name), "send")
         free = await trio.to_thread.run_sync(place.lease_end, name)
@@ -44,7 +44,7 @@ async def redelivery(place: Place, *, quick: bool) -> Row:
 
 
 def _until_turn(url: str, *arguments: str) -> Mapping[str, float]:
-    """Start a worker, wait for its turn to begin, kill it; what it has said."""
+    """Start a worker, wait for its turn to begin, kill it; what it has said. Raises `RuntimeError` if it never comes to that."""
     command = [sys.executable, str(WORKER), url, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as worker:
         assert worker.stdout is not None
@@ -54,6 +54,8 @@ def _until_turn(url: str, *arguments: str) -> Mapping[str, float]:
             if "turn" in seen:
                 break
         os.kill(worker.pid, signal.SIGKILL)
+    if "turn" not in seen:
+        raise RuntimeError("the worker has ended before its turn began; its stderr says why")
     return seen
 
 
@@ -62,8 +64,7 @@ async def start(place: Place, *, quick: bool) -> Row:
 
     The file is still in the system's cache, as it is after a restart of the process alone.
     """
-    rounds = 3 if quick else 5
-    rows = 100_000 if quick else 1_000_000
+    rounds, rows = (2, 10_000) if quick else (5, 1_000_000)
     large = await filled(place, "large", rows // 10, rows)
     small = await filled(place, "small", 1_000, 1_000)
     entered: list[float] = []

@@ -51,9 +51,7 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-async def alternating(
-    rounds: int, ours: Callable[[], Awaitable[float]], floor: Callable[[], Awaitable[float]]
-) -> Pair:
+async def alternating(rounds: int, ours: Callable[[], Awaitable[float]], floor: Callable[[], Awaitable[float]]) -> Pair:
     """Measure both in turn, `rounds` times; the pair whose ratio is the median."""
     pairs: list[Pair] = []
     for _ in range(rounds):

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 
 import trio
+import trio.testing
 
 import callboard
 from callboard.storage.ops import Claim
 from callboard.tests.bench.databases import Place
-from callboard.tests.bench.kit import filled, flood, open_sessions, running, stored, whole
+from callboard.tests.bench.kit import POLL_SECONDS, filled, flood, open_sessions, running, stored, whole
 from callboard.tests.bench.rows import Row
 
 CLAIMED = 10
@@ -75,26 +76,28 @@ async def _come_and_go(runtime: callboard.Runtime, number: int) -> None:
     """Open sessions, run a turn in every tenth, and wait until nothing runs."""
     sessions = (await open_sessions(runtime.store, number))[::TURN_EVERY]
     await whole(runtime, sessions, len(sessions))
-    while runtime.dispatcher.live:
-        await trio.sleep(0.01)
+    while runtime.dispatcher.live:  # noqa: ASYNC110 (nobody is told when the last one has ended)
+        await trio.sleep(POLL_SECONDS)
 
 
 async def resident(place: Place, *, quick: bool) -> Row:
     """Bytes of an actor whose turn waits for something; the floor is a bare task that does."""
     number = 300 if quick else 2_000
-    begun = 0
-    release = trio.Event()
+    missing = 0
+    all_wait, release = trio.Event(), trio.Event()
 
     async def agent(turn: callboard.Turn) -> None:
-        nonlocal begun
-        begun += 1
+        nonlocal missing
+        missing -= 1
+        if not missing:
+            all_wait.set()
         await release.wait()
 
     async def begin(sessions: list[str]) -> None:
-        wanted = begun + len(sessions)
+        nonlocal missing, all_wait
+        missing, all_wait = len(sessions), trio.Event()
         await flood(runtime.store, sessions, len(sessions))
-        while begun < wanted:
-            await trio.sleep(0.01)
+        await all_wait.wait()
 
     with _traced():
         async with running(place.url("ours"), agent) as runtime:

@@ -5,13 +5,21 @@ Nothing here knows which database it is: the same tests run on each one that the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from psycopg.conninfo import conninfo_to_dict
 
 from callboard.storage.model.addresses import Scope, Sender, session_address
 from callboard.storage.model.errors import CallboardError
@@ -25,6 +33,7 @@ from callboard.storage.ops.deliveries import Ended
 from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
 from callboard.storage.store import Store, open_store
+from callboard.tests.contract.postgres_server import Server, session_server
 
 AGENT = "echo"
 
@@ -147,18 +156,74 @@ class Kit:
 
 
 @asynccontextmanager
-async def _running(database: str, folder: Path) -> AsyncIterator[Store]:
-    urls = {"memory": "sqlite:///:memory:", "file": f"sqlite:///{folder}/store.db"}
-    async with open_store(urls[database]) as opened, trio.open_nursery() as nursery:
+async def running(url: str) -> AsyncIterator[Store]:
+    """A store that runs while the block lasts."""
+    async with open_store(url) as opened, trio.open_nursery() as nursery:
         await nursery.start(opened.run)
         yield opened
         nursery.cancel_scope.cancel()
 
 
-@pytest.fixture(params=["file"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+Databases = Callable[[str], str]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Callable[[], AbstractContextManager[str]]]:
+    """Lends databases: each is made from a template, and emptied for the next one, which is quicker than to make another."""
+    with ExitStack() as made:
+        free: list[str] = []
+
+        @contextmanager
+        def lend() -> Iterator[str]:
+            server = session_server()
+            url = free.pop() if free else made.enter_context(server.database(server.template("callboard", migrated)))
+            try:
+                yield url
+            finally:
+                empty(server, url)
+                free.append(url)
+
+        yield lend
+
+
+def empty(server: Server, url: str) -> None:
+    """Cut whoever is connected and delete all rows but the list of migrations."""
+    database = conninfo_to_dict(url)["dbname"]
+    server.cut(str(database))
+    tables = server.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", database=str(database))
+    deletes = "".join(f"DELETE FROM {name};" for (name,) in tables if name != "migration")
+    # As for a replica: the order does not matter to what references what.
+    server.execute(f"SET session_replication_role = replica; {deletes}", database=str(database))
+
+
+@pytest.fixture
+def databases(tmp_path: Path, postgres: Callable[[], AbstractContextManager[str]]) -> Iterator[Databases]:
+    """The URL of this test's own database of a kind: "memory", "file" or "postgres"."""
+    with ExitStack() as lent:
+
+        def url(kind: str) -> str:
+            if kind == "postgres":
+                return lent.enter_context(postgres())
+            return {"memory": "sqlite:///:memory:", "file": f"sqlite:///{tmp_path}/store.db"}[kind]
+
+        yield url
+
+
+def migrated(url: str) -> None:
+    """Bring the database at `url` up to date; also from within a Trio program."""
+
+    async def once() -> None:
+        async with open_store(url):
+            pass
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(trio.run, once).result()
+
+
+@pytest.fixture(params=["file", "postgres"])
+async def store(request: pytest.FixtureRequest, databases: Databases) -> AsyncIterator[Store]:
     """A running store on each database of the suite. In memory, which differs in who reads, only what asks for it by name is run."""
-    async with _running(request.param, tmp_path) as opened:
+    async with running(databases(request.param)) as opened:
         yield opened
 
 
@@ -170,13 +235,14 @@ def kit(store: Store) -> Kit:
 Reopen = Callable[[], AbstractAsyncContextManager[Kit]]
 
 
-@pytest.fixture(params=["file"])
-def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Reopen:
+@pytest.fixture(params=["file", "postgres"])
+def reopen(request: pytest.FixtureRequest, databases: Databases) -> Reopen:
     """Opens one and the same database anew at each call: what is committed must be there again."""
+    url = databases(request.param)
 
     @asynccontextmanager
     async def opening() -> AsyncIterator[Kit]:
-        async with _running(request.param, tmp_path) as opened:
+        async with running(url) as opened:
             yield Kit(opened)
 
     return opening

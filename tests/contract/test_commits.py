@@ -16,7 +16,7 @@ from callboard.storage.ops.deliveries import End
 if TYPE_CHECKING:
     from conftest import Kit
 
-pytestmark = pytest.mark.parametrize("store", ["memory", "file"], indirect=True)
+pytestmark = pytest.mark.parametrize("store", ["memory", "file", "postgres"], indirect=True)
 
 
 @pytest.mark.spec("INB-8")

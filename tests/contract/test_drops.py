@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from callboard.storage.handlers.notices import SINGLY_MOST, TOGETHER
 from callboard.storage.model.addresses import session_address
 from callboard.storage.model.errors import UnknownTarget
 from callboard.storage.model.ids import turn_id
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Outcome, Reason, Status
 from callboard.storage.ops import DeleteSession, HandBack, RequestStop
-from callboard.storage.handlers.notices import SINGLY_MOST, TOGETHER
 
 if TYPE_CHECKING:
     from conftest import Kit

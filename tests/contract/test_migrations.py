@@ -54,6 +54,7 @@ def ledger(conn: sqlite3.Connection) -> list[tuple[int, str]]:
     return conn.execute("SELECT version, name FROM migration ORDER BY version").fetchall()
 
 
+@pytest.mark.spec("OPS-5")
 def test_from_zero_applies_all_in_order_and_twice_is_a_no_op(tmp_path: Path, conn: sqlite3.Connection) -> None:
     known = folder(tmp_path, FIRST, SECOND, THIRD)
     assert [str(m) for m in pending(conn, known)] == ["0001_step1", "0002_step2", "0003_step3"]
@@ -70,6 +71,7 @@ def test_from_zero_applies_all_in_order_and_twice_is_a_no_op(tmp_path: Path, con
     assert "\n".join(conn.iterdump()) == before
 
 
+@pytest.mark.spec("OPS-5")
 def test_step_by_step_equals_from_zero(tmp_path: Path, conn: sqlite3.Connection) -> None:
     texts = (FIRST, SECOND, THIRD)
     for count in (1, 2, 3):
@@ -81,6 +83,7 @@ def test_step_by_step_equals_from_zero(tmp_path: Path, conn: sqlite3.Connection)
         assert ledger(zero) == ledger(conn)
 
 
+@pytest.mark.spec("OPS-5")
 def test_shipped_migrations_from_zero_equal_step_by_step(conn: sqlite3.Connection) -> None:
     known = load_migrations()
     assert known, "the package ships its first schema"
@@ -138,6 +141,7 @@ def test_a_table_can_be_rebuilt_without_losing_the_rows_that_point_at_it(
     assert conn.execute("PRAGMA foreign_keys").fetchone() == (1,)
 
 
+@pytest.mark.spec("OPS-5")
 def test_changed_file_of_an_applied_migration_is_refused(tmp_path: Path, conn: sqlite3.Connection) -> None:
     migrate(conn, folder(tmp_path, FIRST))
     before = "\n".join(conn.iterdump())
@@ -156,6 +160,7 @@ def test_checksum_does_not_depend_on_line_ends(tmp_path: Path) -> None:
     assert len(sums) == 1
 
 
+@pytest.mark.spec("OPS-5")
 def test_newer_database_is_refused_untouched(tmp_path: Path, conn: sqlite3.Connection) -> None:
     migrate(conn, folder(tmp_path, FIRST, SECOND))
     before = "\n".join(conn.iterdump())

@@ -42,6 +42,7 @@ from callboard.storage.ops import (
     OpenSession,
     PruneEvents,
     PruneMessages,
+    PruneProcesses,
     RecordStep,
     RedeemTicket,
     Renew,
@@ -198,6 +199,11 @@ async def prune_messages(kit: Kit) -> Case:
     return Case(op, lambda: kit.post(session, "open, and so untouched"), lambda _: nothing)
 
 
+async def prune_processes(kit: Kit) -> Case:
+    await kit.claims("gone")
+    return Case(PruneProcesses(left="gone"), lambda: kit.claims("another"), lambda _: 0)
+
+
 async def record_step(kit: Kit) -> Case:
     session, claimed = await held(kit)
     other = await kit.open()
@@ -326,6 +332,7 @@ CASES: dict[type[Op[Any]], Callable[[Kit], Awaitable[Case]]] = {
     OpenSession: opening,
     PruneEvents: prune_events,
     PruneMessages: prune_messages,
+    PruneProcesses: prune_processes,
     RecordStep: record_step,
     RedeemTicket: redeem_ticket,
     Renew: renew,

@@ -200,6 +200,7 @@ async def test_empty_and_missing_files_are_fresh(place: Path, known: tuple[Migra
     check_file(place / "a.db", known)
 
 
+@pytest.mark.spec("OPS-5")
 async def test_newer_version_is_refused_and_no_byte_changes(place: Path, known: tuple[Migration, ...]) -> None:
     file = place / "a.db"
     await make(file, known)
@@ -210,6 +211,7 @@ async def test_newer_version_is_refused_and_no_byte_changes(place: Path, known: 
     assert contents(place) == before
 
 
+@pytest.mark.spec("OPS-5")
 async def test_newer_version_is_seen_in_the_log_that_a_crash_left(place: Path, known: tuple[Migration, ...]) -> None:
     origin, file = place.parent / "origin.db", place / "a.db"
     writer = await open_connection(origin, readonly=False)

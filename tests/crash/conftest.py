@@ -15,7 +15,7 @@ from callboard.tests.crash.rows import Rows
 def zygote() -> Iterator[Zygote]:
     zygote = Zygote()
     yield zygote
-    zygote.end()
+    zygote.close()
 
 
 @pytest.fixture

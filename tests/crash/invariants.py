@@ -44,13 +44,16 @@ def _owned(rows: Rows) -> list[str]:
     """Every open message will be looked at again: its mailbox is due, because it is held, waits for its time, or is to be claimed now."""
     wrong: list[str] = []
     for box in rows.all(
-        "SELECT m.*, s.deleted_at, s.child_state, count(e.id) AS open, coalesce(sum(e.wakes), 0) AS waking,"
-        " coalesce(sum(e.status = 'processing'), 0) AS processing, coalesce(sum(e.id = m.head), 0) AS heads,"
-        " coalesce(sum(e.id = m.head AND e.status = 'processing'), 0) AS running"
+        "SELECT m.*, s.deleted_at, s.child_state, count(e.id) AS open, count(*) FILTER (WHERE e.wakes = 1) AS waking,"
+        " count(*) FILTER (WHERE e.status = 'processing') AS processing,"
+        " count(*) FILTER (WHERE e.id = m.head AND e.status = 'processing') AS running"
         " FROM mailbox AS m LEFT JOIN session AS s ON s.mailbox = m.id"
-        " LEFT JOIN message AS e ON e.mailbox = m.id AND e.status IN ('pending', 'processing') GROUP BY m.id"
+        " LEFT JOIN message AS e ON e.mailbox = m.id AND e.status IN ('pending', 'processing')"
+        " GROUP BY m.id, s.deleted_at, s.child_state"
     ):
-        found = {name: box[name] for name in ("holder", "head", "due", "depth", "taken", "open", "waking", "processing")}
+        found = {
+            name: box[name] for name in ("holder", "head", "due", "depth", "taken", "open", "waking", "processing")
+        }
         held, claimed, deleted = box["holder"] is not None, box["head"] is not None, box["deleted_at"] is not None
         checks = {
             "open messages are counted": box["depth"] == box["open"],
@@ -62,7 +65,9 @@ def _owned(rows: Rows) -> list[str]:
             "a running child has its task": box["child_state"] != "running" or box["open"] > 0,
         }
         wrong += [f"{box['recipient']}: not so: {text}: {found}" for text, holds in checks.items() if not holds]
-    return wrong + [f"question {row[0]} has no end" for row in rows.all("SELECT id FROM approval WHERE expires IS NULL")]
+    return wrong + [
+        f"question {row[0]} has no end" for row in rows.all("SELECT id FROM approval WHERE expires IS NULL")
+    ]
 
 
 def _once(rows: Rows) -> list[str]:

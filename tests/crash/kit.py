@@ -84,6 +84,10 @@ class Worker:
             await self._stdin.send_all(line)
         return number
 
+    async def give(self, job: Line) -> None:
+        """Give the one line that a program without commands takes."""
+        await self._stdin.send_all(json.dumps(job).encode() + b"\n")
+
     async def dies(self, do: str, **fields: Any) -> None:
         """Give a command, and wait until the process has killed itself at the trap that it was opened with."""
         await self.tell(do, **fields)
@@ -181,7 +185,7 @@ class Zygote:
             raise Gone("the process that forks workers has ended; its stderr says why")
         return int(answer)
 
-    def end(self) -> None:
+    def close(self) -> None:
         self._control.close()
         self._process.wait(DEADLINE)
 

@@ -24,6 +24,7 @@ WALL.install()
 
 from worker_agents import Gates, make_agents  # noqa: E402 (the clock is patched first)
 from worker_day import live_a_day  # noqa: E402
+from worker_faults import Faults, fail_syncs  # noqa: E402
 from worker_fork import fork_workers  # noqa: E402
 from worker_story import converse, settled  # noqa: E402
 from worker_tools import Side  # noqa: E402
@@ -44,6 +45,7 @@ class Host:
         self._closing = trio.Event()
         self._closed = trio.Event()
         self._gates = Gates()
+        self._faults = Faults()
 
     @property
     def runtime(self) -> callboard.Runtime:
@@ -168,6 +170,20 @@ class Host:
         """Set a limit of the writing connection, as a full disk or a closed file would be one."""
         driver = cast("SqliteDriver", self.runtime.store._driver)
         return {"value": await driver._writer.run(lambda conn: conn.execute(f"PRAGMA {name}={value}").fetchone())}
+
+    async def fault(self, name: str, more: int = 0) -> None:
+        """Let something break under this process, or `mend` it; see `worker_faults`."""
+        database = self.runtime.store.file
+        assert database is not None
+        match name:
+            case "lose log":
+                self._faults.lose_log(database)
+            case "limit growth":
+                self._faults.limit_growth(database, more)
+            case "fail syncs":
+                fail_syncs()
+            case _:
+                self._faults.mend()
 
 
 async def commands() -> AsyncIterator[dict[str, Any]]:

@@ -52,6 +52,8 @@ async def family(turn: Turn) -> str:
     """Has one child that fails, one that runs out of time, one that answers; hears them."""
     if turn.message.kind == Kind.SUBAGENT_RESULT:
         return f"heard {turn.message.sender.id}"
+    if turn.text != "begin":
+        return "all is known"
     children = [
         await turn.tools.agent("try", agent="failing"),
         await turn.tools.agent("wait", agent="slow", timeout_s=2.0),

@@ -184,6 +184,9 @@ async def family(people: People) -> None:
         result = f"subagent-result-{child}"
         await people.until(partial(_known, people, result))
         await people.wait(result)
+    # Notices wake nobody: the next turn takes them along.
+    await people.send("/family", "now what", message_id="m-family-2")
+    await people.wait("m-family-2")
 
 
 async def deletion(people: People) -> None:

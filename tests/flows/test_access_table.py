@@ -53,6 +53,7 @@ CELLS = {
     "POST /v1/logout": Cell(409, 409, 409, 409),
     "GET /v1/tree": Cell(200, "gone", "gone", "gone"),
     "GET /v1/doctor": Cell(200, "gone", "gone", "gone"),
+    "POST /v1/backup": Cell(200, "gone", "gone", "gone"),
     "GET /metrics": Cell(200, "gone", "gone", "gone"),
     "GET /v1/members": Cell(200, "gone", "gone", "gone"),
     "POST /v1/members": Cell(201, "gone", "gone", "gone", {"name": "new"}),

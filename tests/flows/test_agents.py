@@ -171,7 +171,7 @@ async def test_what_a_plain_function_hands_on_is_stopped_as_any_turn_is() -> Non
         assert (await board.final(receipt)).outcome is Outcome.STOPPED
 
 
-FOR_THE_DELIVERY = {"ask_to_stop", "end"}
+FOR_THE_DELIVERY = {"ask_to_stop", "end", "stream"}
 """What `Turn` has for whoever runs it; an agent that called them would end its own turn."""
 
 

@@ -23,7 +23,7 @@ def report(done: Done) -> dict[str, Any]:
     """The report, whose shape and exit code are checked."""
     assert done.err == "", done
     found = json.loads(done.out)
-    assert set(found) == {"state", "checks", "settings"}
+    assert set(found) == {"state", "checks", "processes", "settings"}
     assert all({"name", "state", "detail"} <= set(check) <= FIELDS for check in found["checks"])
     assert done.code == (1 if found["state"] == "fail" else 0)
     assert all(check["state"] == "ok" or check["advice"] for check in found["checks"])
@@ -47,8 +47,8 @@ async def test_a_running_server_is_examined_through_itself(tmp_path: Path) -> No
     assert found["state"] == "ok", found
     names = [check["name"] for check in found["checks"]]
     assert names == [
-        "settings", "token", "files", "server", "versions", "tree", "store", "schema", "integrity", "leases", "lag", "stuck",
-        "clock", "disk", "queue", "turns",
+        "settings", "token", "files", "server", "versions", "tree", "store", "schema", "integrity", "processes", "leases", "lag",
+        "oldest", "stuck", "clock", "disk", "queue", "turns",
     ]  # fmt: skip
     assert server.url in named(found, "server")["detail"]
     assert named(found, "turns")["detail"] == "0 live of 7"

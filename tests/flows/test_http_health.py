@@ -129,6 +129,8 @@ async def test_a_store_that_refuses_every_batch_is_no_health(served: Served) -> 
     driver = commit._driver
 
     class Full:
+        rides = False
+
         async def apply(self, ops: Any) -> Any:
             raise StoreFull("no space is left", path="/somewhere/secret.db")
 

@@ -14,6 +14,7 @@ from callboard import Turn, UnknownTarget
 from callboard.actors.dispatch.delivery import Delivery
 from callboard.actors.tail import Feed, Tail
 from callboard.storage.model.addresses import Scope
+from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Outcome, Status
 from callboard.storage.ops import Claim, Enqueue
 from callboard.tests.flows.turn_kit import Board, Body, running
@@ -282,6 +283,7 @@ async def test_a_claim_that_meets_the_end_of_a_turn_starts_the_next_one_at_once(
 ) -> None:
     """Commit and claim in one batch: whichever task wakes first, the next turn is neither put off nor counted as a failed start."""
     session, other = await board.open(), await board.open()
+    board.gate.apart = True
     signals = [(trio.Event(), trio.Event()) for _ in range(16)]
 
     def held(begun: trio.Event, go_on: trio.Event) -> Body[str]:
@@ -329,3 +331,31 @@ async def test_two_runtimes_in_one_program_know_nothing_of_each_other(autojump_c
             await two.ask(there)
         here = await one.open()
         assert (await one.ask(here)).outcome is Outcome.ANSWERED
+
+
+async def test_a_message_is_taken_in_the_batch_that_accepts_it_and_the_next_one_in_the_batch_that_ends_its_turn(
+    board: Board, autojump_clock: MockClock
+) -> None:
+    session = await board.open()
+    await wait_all_tasks_blocked()
+    before = board.runtime.store.statistics()["batches"]
+    await board.ask(session)
+    await wait_all_tasks_blocked()
+    assert board.runtime.store.statistics()["batches"] - before == 2
+    begun, go_on = trio.Event(), trio.Event()
+
+    async def held(turn: Turn) -> str:
+        begun.set()
+        await go_on.wait()
+        return "first"
+
+    board.plan(session, held)
+    await board.post(session, "first")
+    await begun.wait()
+    last = await board.post(session, "second", kind=Kind.AGENT_MESSAGE)
+    await wait_all_tasks_blocked()
+    before = board.runtime.store.statistics()["batches"]
+    go_on.set()
+    assert (await board.final(last)).outcome is Outcome.ANSWERED
+    await wait_all_tasks_blocked()
+    assert board.runtime.store.statistics()["batches"] - before == 2

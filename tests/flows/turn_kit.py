@@ -21,7 +21,7 @@ from callboard.storage.model.errors import CallboardError, StoreDown
 from callboard.storage.model.events import Event
 from callboard.storage.model.messages import Kind, MessageView, Receipt
 from callboard.storage.model.sessions import Entry, Session
-from callboard.storage.ops import Op
+from callboard.storage.ops import Claim, Op
 from callboard.storage.ops.inbox import enqueue
 from callboard.supervisors.runtime import OPERATOR, Extra, Runtime
 from callboard.supervisors.tree import Node
@@ -73,6 +73,8 @@ class Gate:
         self.broken: tuple[type[Op[Any]], ...] = ()
         self.refusal: CallboardError = StoreDown("the gate is shut")
         self.waiting = trio.Event()
+        self.apart = False
+        """Whether no claim rides on a batch, as with a database that can't do that."""
 
     def close(self, *kinds: type[Op[Any]]) -> None:
         """Let no batch with one of `kinds` pass; `waiting` is set once one has come."""
@@ -81,6 +83,11 @@ class Gate:
     def open(self) -> None:
         self.held = ()
         self._open.set()
+
+    @property
+    def rides(self) -> bool:
+        # What holds claims up must not hold up what they would ride with.
+        return self._inner.rides and not self.apart and Claim not in (*self.held, *self.broken)
 
     async def apply(self, ops: Sequence[Op[Any]]) -> Applied:
         if any(isinstance(op, self.held) for op in ops):

@@ -9,6 +9,7 @@ import attrs
 import trio
 import trio.testing
 
+from callboard.storage.changes import Changes
 from callboard.storage.commit import Applied, Failure, GroupCommit
 from callboard.storage.model.errors import MailboxFull
 from callboard.storage.ops.base import Lane, Op
@@ -34,11 +35,19 @@ class Hold(Post):
     lane: ClassVar[Lane] = Lane.HOLDERS
 
 
+@attrs.frozen
+class Wake(Post):
+    @property
+    def wakes(self) -> bool:
+        return True
+
+
 class Driver:
     """Keeps every batch, waits at `gate`, and answers each op with its number."""
 
     name = "test"
     migrated: tuple[str, ...] = ()
+    rides = True
 
     def __init__(self) -> None:
         self.batches: list[list[Post]] = []
@@ -68,6 +77,9 @@ class Driver:
 
     def announce(self, url: str) -> None:
         raise NotImplementedError
+
+    async def attend(self, changes: Changes, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
 
     async def read(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Any]]:
         raise NotImplementedError

@@ -83,3 +83,14 @@ def test_a_watcher_may_leave_while_it_is_being_told() -> None:
     changes.publish({"session:1": DUE})
     assert last.heard == [DUE, DUE, DUE]
     changes.drop("session:1", last.hear)
+
+
+def test_who_looks_after_many_is_told_of_each_that_the_wanted_aspect_is_about() -> None:
+    changes, told = Changes(), list[str | None]()
+    with changes.watch_each(CONTROL, told.append):
+        changes.publish({"session:1": DUE, "session:2": CONTROL | EVENTS, "session:3": CONTROL})
+        changes.publish({"session:4": EVENTS})
+        assert told == ["session:2", "session:3"]
+        changes.publish_all()
+    changes.publish({"session:5": CONTROL})
+    assert told == ["session:2", "session:3", None]

@@ -12,9 +12,9 @@ import trio.testing
 from callboard.storage import commit as commit_module
 from callboard.storage.changes import Aspect, Changes
 from callboard.storage.commit import GroupCommit
-from callboard.storage.model.errors import Busy, MailboxFull, StoreFull
+from callboard.storage.model.errors import Busy, MailboxFull, StoreDown, StoreFull
 from callboard.storage.model.limits import BATCH_BYTES, BATCH_OPS
-from callboard.tests.unit.commit_kit import Driver, Hold, Post, Take, behind
+from callboard.tests.unit.commit_kit import Driver, Hold, Post, Take, Wake, behind
 
 
 @pytest.fixture
@@ -163,3 +163,60 @@ async def test_the_lane_is_bounded_in_bytes_too_and_those_who_leave_make_room(
         driver.gate.set()
         await group.apply(Hold(3))
     assert await group.apply(Post(4, weight=60)) == 4
+
+
+async def test_a_rider_goes_last_in_the_next_batch_that_may_wake_somebody(driver: Driver, group: GroupCommit) -> None:
+    async with trio.open_nursery() as nursery:
+        results: list[int] = []
+
+        async def ride() -> None:
+            results.append(await group.ride(lambda: Take(9)))
+
+        nursery.start_soon(ride)
+        await trio.testing.wait_all_tasks_blocked()
+        await group.apply(Hold(1))
+        assert results == []
+        await group.apply(Wake(2))
+        await trio.testing.wait_all_tasks_blocked()
+        assert results == [9]
+        await group.apply(Wake(3))
+    assert driver.numbers == [[1], [2, 9], [3]]
+
+
+async def test_a_rider_may_leave_until_its_batch_has_begun(driver: Driver, group: GroupCommit) -> None:
+    results: list[int] = []
+
+    async def ride(scope: trio.CancelScope) -> None:
+        with scope:
+            results.append(await group.ride(lambda: Take(9)))
+
+    async with trio.open_nursery() as nursery:
+        for begun in (False, True):
+            scope = trio.CancelScope()
+            nursery.start_soon(ride, scope)
+            await trio.testing.wait_all_tasks_blocked()
+            driver.shut()
+            if begun:
+                nursery.start_soon(group.apply, Wake(1))
+                await trio.testing.wait_all_tasks_blocked()
+            scope.cancel()
+            await trio.testing.wait_all_tasks_blocked()
+            driver.gate.set()
+            await group.apply(Wake(2))
+    assert results == [9]
+    assert driver.numbers == [[2], [1, 9], [2]]
+
+
+async def test_a_rider_that_waits_learns_that_the_store_ends(driver: Driver, changes: Changes) -> None:
+    group = GroupCommit(driver, changes)
+    async with trio.open_nursery() as nursery, trio.open_nursery() as running:
+        await running.start(group.run)
+
+        async def ride() -> None:
+            with pytest.raises(StoreDown):
+                await group.ride(lambda: Take(9))
+
+        nursery.start_soon(ride)
+        await trio.testing.wait_all_tasks_blocked()
+        running.cancel_scope.cancel()
+    assert driver.numbers == []

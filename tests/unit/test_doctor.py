@@ -10,8 +10,7 @@ import pytest
 
 from callboard.storage.model.errors import StoreCorrupt
 from callboard.supervisors import doctor
-from callboard.supervisors.doctor import Check, State
-from callboard.supervisors.metrics import Load
+from callboard.supervisors.checks import Check, State, worst
 from callboard.supervisors.tree import Node
 
 OK, WARN, FAIL = State.OK, State.WARN, State.FAIL
@@ -28,17 +27,10 @@ def root(*children: Node) -> Node:
 @pytest.mark.parametrize(
     ("check", "state"),
     [
-        (doctor.lag(Load(0, 3, 0.0), serving=True), OK),
-        (doctor.lag(Load(2, 0, 4.9), serving=True), OK),
-        (doctor.lag(Load(2, 0, 5.1), serving=True), WARN),
-        (doctor.lag(Load(2, 0, 61.0), serving=True), FAIL),
-        (doctor.lag(Load(2, 0, 9_999.0), serving=False), OK),
-        (doctor.leases(Load(0, 7, 0.0)), OK),
-        (doctor.stuck([]), OK),
-        (doctor.stuck([("session:ses_1", "worker")]), WARN),
         (doctor.clock(100.0, 99.0), OK),
         (doctor.clock(3_700.0, 100.0), WARN),
         (doctor.clock(100.0, 3_700.0), WARN),
+        (doctor.clock(100.0, 3_700.0, shared=True), WARN),
         (doctor.tree(root(part("store"), part("front", "stopping"))), OK),
         (doctor.tree(root(part("store"), part("front", restarts=2))), WARN),
         (doctor.tree(root(part("store"), part("front", "restarting"))), FAIL),
@@ -47,6 +39,9 @@ def root(*children: Node) -> Node:
         (doctor.file_check(None), WARN),
         (doctor.store_refusal(StoreCorrupt("is damaged", path="x.db")), FAIL),
         (doctor.versions(), OK),
+        *((check, WARN) for check in doctor.restored((1_000.0, 500.0), 2_000.0)),
+        *((check, WARN) for check in doctor.restored((1_000.0, None), 2_000.0)),
+        *((check, OK) for check in doctor.restored((1_000.0, 500.0), 1_000.0 + 8 * 86_400)),
     ],
     ids=lambda value: value.name if isinstance(value, Check) else str(value),
 )
@@ -82,4 +77,4 @@ def test_names_and_restarts_are_in_the_tree_check() -> None:
 
 @pytest.mark.parametrize(("states", "whole"), [([], OK), ([OK, OK], OK), ([OK, WARN], WARN), ([FAIL, WARN, OK], FAIL)])
 def test_the_whole_is_as_bad_as_its_worst(states: list[State], whole: State) -> None:
-    assert doctor.worst(Check("x", state, "y") for state in states) is whole
+    assert worst(Check("x", state, "y") for state in states) is whole

@@ -105,8 +105,16 @@ def test_variables_are_read_by_their_settings_type(tmp_path: Path) -> None:
         ("tls_cert", "cert.pem", "needs tls_key as well"),
         ("tls_key", "key.pem", "needs tls_cert as well"),
         ("host", " \t", "must name a host or an address"),
-        ("store", "mysql://x", "must be sqlite:///FILE (relative) or sqlite:////FILE (absolute)"),
-        ("store", "callboard.db", "must be sqlite:///FILE (relative) or sqlite:////FILE (absolute)"),
+        (
+            "store",
+            "mysql://x",
+            "must be sqlite:///FILE (relative) or sqlite:////FILE (absolute), or postgresql://USER@HOST/DATABASE",
+        ),
+        (
+            "store",
+            "callboard.db",
+            "must be sqlite:///FILE (relative) or sqlite:////FILE (absolute), or postgresql://USER@HOST/DATABASE",
+        ),
     ],
 )
 def test_a_wrong_value_names_the_variable(tmp_path: Path, key: str, value: str, reason: str) -> None:

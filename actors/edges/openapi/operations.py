@@ -147,6 +147,15 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
     },
     "/v1/tree": {"get": Operation("The supervision tree.", {200: "Node"})},
     "/v1/doctor": {"get": Operation("What is well and what is not.", {200: "Report"}, (404,))},
+    "/v1/backup": {
+        "post": Operation(
+            "A consistent copy of the SQLite database, made while turns go on; credentials are in it as digests.",
+            {200: "application/vnd.sqlite3"},
+            (409,),
+            body="Nothing",
+            optional_body=True,
+        ),
+    },
     "/metrics": {
         "get": Operation("Metrics for Prometheus.", {200: "text/plain"}, (404,), headers={"Accept": STRING}),
     },

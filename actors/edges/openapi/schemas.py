@@ -165,6 +165,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Report": record(
         state=enum("ok", "warn", "fail"),
         checks=array(record({"advice": STRING}, name=STRING, state=enum("ok", "warn", "fail"), detail=STRING)),
+        processes=array(record(name=STRING, seen_seconds={"type": "number"}, leases=NUMBER, turns=NUMBER)),
         settings={"type": "object"},
     ),
     "Whoami": record(

@@ -1,6 +1,6 @@
-"""Routes for who runs the process: metrics, the doctor's report, retention by hand. Not here: health and readiness, which need no token.
+"""Routes for who runs the process: metrics, the doctor's report, retention by hand, backup. Not here: health and readiness, which need no token.
 
-Invariant: none of them shows what anybody wrote.
+Invariant: none of them shows what anybody wrote, but the backup, which is all of it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from starlette.responses import Response
 
 from ....storage.model.errors import NotFound
 from ...ports import Operations
+from ..copies import CopyStream
 from ..edge import Ask
 from ..views import JsonResponse, pruned_view
+from .messages import Nothing
 
 _NOT_KEPT: Final = "this server was started without it"
 
@@ -33,7 +35,7 @@ async def metrics(ask: Ask) -> Response:
 
 
 async def doctor(ask: Ask) -> Response:
-    """200 {state, checks, settings}, whatever the doctor finds."""
+    """200 {state, checks, processes, settings}, whatever the doctor finds."""
     ask.query()
     return JsonResponse(await _operations(ask).doctor())
 
@@ -44,6 +46,14 @@ async def prune(ask: Ask) -> Response:
     asked = await ask.body(Retention)
     ask.check_key()
     return JsonResponse(pruned_view(await ask.desk.prune(ask.scope, asked.older_than_seconds)))
+
+
+async def backup(ask: Ask) -> Response:
+    """200 and a copy of the database; 409 where it is no file, 503 while another one is being made."""
+    ask.query()
+    await ask.body_if_any(Nothing)
+    ask.check_key()
+    return CopyStream(ask.desk.store, ask.refused)
 
 
 def _operations(ask: Ask) -> Operations:

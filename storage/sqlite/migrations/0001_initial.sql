@@ -12,8 +12,9 @@ CREATE TABLE scope (
 
 -- The hot row of a recipient, and the only lock: lease, fencing epoch, counters.
 -- due: when it next needs a look (now if a waking row is pending, retry time, lease end while held; NULL if idle).
+-- id: part of a lease, so no restore may give one out again (restored.sql): its holder would write into somebody else's mailbox.
 CREATE TABLE mailbox (
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     scope INTEGER NOT NULL REFERENCES scope (id),
     recipient TEXT NOT NULL UNIQUE,
     due REAL,

@@ -98,12 +98,11 @@ UPDATE mailbox SET due = NULL, holder = NULL WHERE id = ?
 SELECT id FROM mailbox WHERE holder = ? AND nonce = ? AND due IS NOT NULL
 
 -- name: mailbox_renew
--- Renew one lease under its epoch.
-UPDATE mailbox SET due = max(due, ?) WHERE id = ? AND epoch = ? AND holder IS NOT NULL
-
--- name: mailbox_stop
--- A stop that is stored for the running turn.
-SELECT stop_at, stop_grace FROM mailbox WHERE id = ? AND stop_at IS NOT NULL
+-- Renew leases under their epochs; those that are still held, each with the stop that is stored for its turn.
+UPDATE mailbox SET due = max(mailbox.due, v.due)
+FROM (WITH v (due, id, epoch) AS (VALUES :rows) SELECT * FROM v) AS v
+WHERE mailbox.id = v.id AND mailbox.epoch = v.epoch AND holder IS NOT NULL
+RETURNING id, stop_at, stop_grace
 
 -- name: void_leases
 -- End the leases of one holder kind: due now, holder gone. The head stays `processing`, so the next claim counts a takeover.
@@ -115,4 +114,4 @@ UPDATE mailbox SET stuck = NULL WHERE stuck IS NOT NULL
 
 -- name: due_after
 -- When the next mailbox that is not due yet will be.
-SELECT min(due) FROM mailbox WHERE due > ?
+SELECT min(due) FROM mailbox WHERE due > :now

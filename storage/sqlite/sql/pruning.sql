@@ -47,3 +47,11 @@ DELETE FROM marker WHERE mailbox = ? AND message = ?
 -- name: attempts_forget
 -- And so does its history.
 DELETE FROM attempt WHERE message = ?
+
+-- name: processes_forget
+-- Processes that have claimed nothing for long, and the one that has said goodbye.
+DELETE FROM process WHERE seen_at < ?1 OR holder = ?2
+
+-- name: stuck_forget
+-- A stuck task ended with its process.
+UPDATE mailbox SET stuck = NULL WHERE stuck IS NOT NULL AND stuck NOT IN (SELECT holder FROM process)

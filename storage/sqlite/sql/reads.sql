@@ -130,6 +130,12 @@ SELECT m.event_floor, m.last_event, s.deleted_at IS NOT NULL
 FROM scope AS c JOIN session AS s ON s.scope = c.id JOIN mailbox AS m ON m.id = s.mailbox
 WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND s.kind <> 'internal'
 
+-- name: event_known
+-- Whether a session has an event of a number, or the one behind it.
+SELECT e.n FROM scope AS c JOIN session AS s ON s.scope = c.id JOIN event AS e ON e.mailbox = s.mailbox
+WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND e.n BETWEEN :n AND :n + 1
+ORDER BY e.n LIMIT 1
+
 -- name: steps_of
 -- The step log of the turn whose head is a message.
 SELECT p.key, p.kind, p.ordinal, p.done, p.data, p.result

@@ -1,0 +1,1 @@
+"""PostgreSQL: how it is driven, how its errors read, its schema. Only `storage.store` knows it."""

@@ -1,0 +1,152 @@
+"""One batch on one connection: BEGIN, locks, the handlers, the hint for other processes, COMMIT.
+
+Not here: what is locked (`locks.py`), what an op does (`handlers`), repeating a batch (`driver.py`).
+
+Invariants: nothing is read before the locks are held, and store time is read after them; a batch that fails on data is carried out op by
+op under savepoints, so that the offender fails alone (INB-13). Way to the server and back: one for BEGIN, locks and clock, one for each
+statement that a handler asks something, one for what is left, the hint and COMMIT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import attrs
+import psycopg
+import trio
+
+from ..commit import Applied, Failure
+from ..handlers.table import HANDLERS, carry_out
+from ..model.addresses import Scope
+from ..model.errors import CallboardError, OutcomeUnknown, Rejected, StoreDown
+from ..model.limits import COMMIT_SECONDS
+from ..ops.base import Op
+from .bridge import BEGIN, COMMIT, ROLLBACK, Ask, Connection, Statement, in_greenlet
+from .listen import NOTIFY, payload_of
+from .locks import keys_of
+from .tx import CLOCK, LOCK_DUE, PgTx
+
+UNIQUE_TRIES: Final = 4
+"""How often an op is carried out that meets what another process has just written: its next look finds it."""
+
+
+@attrs.frozen
+class _Begun:
+    """A transaction that has its locks: what it holds, and the store time at which it got them."""
+
+    held: set[str]
+    due: tuple[int, ...] | None
+    now: float
+
+
+@attrs.frozen
+class _Done:
+    """What the handlers have answered, and statements of theirs that still wait to be carried out."""
+
+    applied: Applied
+    waiting: Sequence[Statement] = ()
+
+
+class Batch:
+    """Ops to be committed in one transaction by the process `process`. `scopes`: rows of scopes that its connection knows."""
+
+    def __init__(self, ops: Sequence[Op[Any]], process: str, scopes: dict[Scope, int]) -> None:
+        self.ops = ops
+        self._process = process
+        self._scopes = scopes
+        self._keys = keys_of(ops)
+        self._ending = False
+
+    async def commit(self, connection: Connection) -> Applied:
+        """Carry all of it out and commit, within `COMMIT_SECONDS`. If it raises, the transaction may still be open.
+
+        Raises `StoreDown` if surely nothing was written (`BatchesMet`: because of another batch), `OutcomeUnknown`, kinds of `StoreError`.
+        """
+        self._ending = False
+        with trio.move_on_after(COMMIT_SECONDS):
+            return await self._commit(connection)
+        connection.close()
+        took = f"the database has not answered within {COMMIT_SECONDS:g} s"
+        if self._ending:
+            raise OutcomeUnknown(f"{took}, and COMMIT was under way", path=connection.shown)
+        raise StoreDown(f"{took}; nothing was written", path=connection.shown)
+
+    async def _commit(self, connection: Connection) -> Applied:
+        try:
+            begun = await self._begin(connection)
+            try:
+                done = await in_greenlet(connection, lambda ask: self._together(ask, begun))
+                await self._end(connection, done)
+            except CallboardError:
+                raise
+            except Exception:
+                # Whatever an op's data makes Python or the database raise: carried out alone, it is found.
+                self._scopes.clear()
+                self._ending = False
+                if connection.in_transaction:
+                    await connection.execute(ROLLBACK)
+                begun = await self._begin(connection)
+                done = await in_greenlet(connection, lambda ask: self._one_by_one(ask, connection, begun))
+                await self._end(connection, done)
+        except BaseException:
+            self._scopes.clear()  # a scope that this transaction made is not there
+            raise
+        return done.applied
+
+    async def _begin(self, connection: Connection) -> _Begun:
+        locks = self._keys.statements()
+        answers = await connection.executes([(BEGIN, ()), *locks, (CLOCK, ())])
+        locked = answers[-2].rows if locks else []
+        now: float = answers[-1].rows[0][0]
+        if locks and locks[-1][0] == LOCK_DUE:
+            return _Begun(set(), tuple(row[0] for row in locked), now)
+        return _Begun({row[1] for row in locked if len(row) > 1}, None, now)
+
+    async def _end(self, connection: Connection, done: _Done) -> None:
+        statements = [*done.waiting]
+        if done.applied.touched:
+            statements.append((NOTIFY, (payload_of(self._process, done.applied.touched),)))
+        self._ending = True
+        await connection.executes([*statements, (COMMIT, ())])
+
+    def _together(self, ask: Ask, begun: _Begun) -> _Done:
+        tx = PgTx(ask, self._scopes, begun.now, begun.held, begun.due)
+        outcomes = carry_out(tx, self.ops)
+        return _Done(Applied(outcomes, tx.touched, tx.tally), tx.rest())
+
+    def _one_by_one(self, ask: Ask, connection: Connection, begun: _Begun) -> _Done:
+        outcomes: list[Any] = []
+        touched: dict[str, int] = {}
+        tally: dict[tuple[str, str], int] = {}
+        for op in self.ops:
+            tries = UNIQUE_TRIES
+            while tries:
+                tries -= 1
+                ask("SAVEPOINT op")
+                tx = PgTx(ask, {}, begun.now, set(begun.held), begun.due)
+                try:
+                    outcome = HANDLERS[type(op)](tx, op)
+                    tx.flush()
+                except CallboardError as refusal:
+                    ask("ROLLBACK TO SAVEPOINT op")
+                    outcomes.append(Failure(refusal))
+                    break
+                except Exception as failure:
+                    if isinstance(failure, psycopg.Error) and connection.mapped(failure) is not None:
+                        raise
+                    ask("ROLLBACK TO SAVEPOINT op")
+                    if isinstance(failure, psycopg.errors.UniqueViolation) and tries:
+                        continue
+                    refused = Rejected(f"the store could not carry out {type(op).__name__}: {failure}")
+                    refused.__cause__ = failure
+                    outcomes.append(Failure(refused))
+                    break
+                outcomes.append(outcome)
+                for recipient, aspect in tx.touched.items():
+                    touched[recipient] = touched.get(recipient, 0) | aspect
+                for key, by in tx.tally.items():
+                    tally[key] = tally.get(key, 0) + by
+                ask("RELEASE SAVEPOINT op")
+                break
+        return _Done(Applied(outcomes, touched, tally))

@@ -9,6 +9,7 @@ statement that a handler asks something, one for what is left, the hint and COMM
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -118,35 +119,37 @@ class Batch:
     def _one_by_one(self, ask: Ask, connection: Connection, begun: _Begun) -> _Done:
         outcomes: list[Any] = []
         touched: dict[str, int] = {}
-        tally: dict[tuple[str, str], int] = {}
+        tally: Counter[tuple[str, str]] = Counter()
         for op in self.ops:
-            tries = UNIQUE_TRIES
-            while tries:
-                tries -= 1
-                ask("SAVEPOINT op")
-                tx = PgTx(ask, {}, begun.now, set(begun.held), begun.due)
-                try:
-                    outcome = HANDLERS[type(op)](tx, op)
-                    tx.flush()
-                except CallboardError as refusal:
-                    ask("ROLLBACK TO SAVEPOINT op")
-                    outcomes.append(Failure(refusal))
-                    break
-                except Exception as failure:
-                    if isinstance(failure, psycopg.Error) and connection.mapped(failure) is not None:
-                        raise
-                    ask("ROLLBACK TO SAVEPOINT op")
-                    if isinstance(failure, psycopg.errors.UniqueViolation) and tries:
-                        continue
-                    refused = Rejected(f"the store could not carry out {type(op).__name__}: {failure}")
-                    refused.__cause__ = failure
-                    outcomes.append(Failure(refused))
-                    break
-                outcomes.append(outcome)
+            tx, outcome = self._alone(ask, connection, op, begun)
+            outcomes.append(outcome)
+            if tx is not None:
                 for recipient, aspect in tx.touched.items():
                     touched[recipient] = touched.get(recipient, 0) | aspect
-                for key, by in tx.tally.items():
-                    tally[key] = tally.get(key, 0) + by
-                ask("RELEASE SAVEPOINT op")
-                break
+                tally.update(tx.tally)
         return _Done(Applied(outcomes, touched, tally))
+
+    def _alone(self, ask: Ask, connection: Connection, op: Op[Any], begun: _Begun) -> tuple[PgTx | None, Any]:
+        """One op under a savepoint: what it did and its answer, or nothing and its failure."""
+        for left in reversed(range(UNIQUE_TRIES)):
+            ask("SAVEPOINT op")
+            tx = PgTx(ask, {}, begun.now, set(begun.held), begun.due)
+            try:
+                outcome = HANDLERS[type(op)](tx, op)
+                tx.flush()
+            except CallboardError as refusal:
+                failure: CallboardError = refusal
+            except Exception as exc:
+                if isinstance(exc, psycopg.Error) and connection.mapped(exc) is not None:
+                    raise
+                failure = Rejected(f"the store could not carry out {type(op).__name__}: {exc}")
+                failure.__cause__ = exc
+                if left and isinstance(exc, psycopg.errors.UniqueViolation):
+                    ask("ROLLBACK TO SAVEPOINT op")
+                    continue
+            else:
+                ask("RELEASE SAVEPOINT op")
+                return tx, outcome
+            ask("ROLLBACK TO SAVEPOINT op")
+            return None, Failure(failure)
+        raise AssertionError("the last try answers")

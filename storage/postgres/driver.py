@@ -91,8 +91,8 @@ class PostgresDriver:
         except CallboardError as error:
             beside = Applied([Failure(error)] * len(upkeep), {})
         outcomes = dict(zip((*others, *upkeep), (*done.outcomes, *beside.outcomes), strict=True))
-        touched = {key: done.touched.get(key, 0) | aspect for key, aspect in beside.touched.items()}
-        return Applied([outcomes[place] for place in range(len(ops))], {**done.touched, **touched}, done.tally)
+        # Upkeep tells nobody and counts nothing.
+        return Applied([outcomes[place] for place in range(len(ops))], done.touched, done.tally)
 
     async def read(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]:
         """Rows of each statement, all from one snapshot. Raises `StoreDown`, kinds of `StoreError`."""

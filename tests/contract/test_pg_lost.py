@@ -20,9 +20,9 @@ from callboard.storage.model.messages import Receipt
 from callboard.storage.ops.deliveries import Ended
 from callboard.storage.postgres import batch as batches
 from callboard.storage.postgres.bridge import Answer, Statement
-from callboard.storage.store import Store, open_store
+from callboard.storage.store import Store, open_store, unapplied
 from callboard.tests.contract.pg_kit import LIMIT, Process, before, commit, commits, post, processes
-from callboard.tests.contract.postgres_server import Server
+from callboard.tests.contract.postgres_server import Server, session_server
 
 Lend = Callable[[], AbstractContextManager[str]]
 
@@ -120,8 +120,7 @@ async def test_a_commit_without_an_answer_is_unknown_and_its_repeat_is_right(one
 
 
 @pytest.mark.spec("INB-13")
-async def test_an_unknown_batch_does_not_take_its_claims_along(one: Process) -> None:
-    """The claims beside it have an answer of their own, which is asked for again under their nonce."""
+async def test_a_claim_in_an_unknown_batch_is_asked_for_again_under_its_nonce(one: Process) -> None:
     session, other = await one.open(), await one.open()
     await one.post(session)
     await lose_answer(one, written=True)
@@ -204,3 +203,13 @@ async def test_a_restart_under_load_loses_nothing_and_doubles_nothing(own_server
                 )
                 assert found == [(1, 1)] * 8
             nursery.cancel_scope.cancel()
+
+
+@pytest.mark.spec("OPS-5")
+async def test_what_opening_would_apply_is_told_and_not_done() -> None:
+    with session_server().database() as url:
+        waiting = unapplied(url)
+        assert waiting == unapplied(url) != ()
+        async with open_store(url) as store:
+            assert store.migrated == waiting
+        assert unapplied(url) == ()

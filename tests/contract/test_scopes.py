@@ -24,7 +24,9 @@ from callboard.storage.reads import Reads
 if TYPE_CHECKING:
     from conftest import Kit
 
-UNSCOPED = {"counts", "integrity", "moved", "oldest_due", "schema", "stuck"}
+UNSCOPED = {
+    "counts", "integrity", "moved", "oldest_due", "oldest_open", "processes", "restored", "run_out", "schema", "stuck",
+}  # fmt: skip
 """What the runtime itself asks: numbers and addresses over all scopes, never text."""
 
 

@@ -11,7 +11,7 @@ from callboard.tests.crash.explorer import Explorer, spread
 from callboard.tests.crash.kit import Workers
 from callboard.tests.crash.stores import STORES
 
-POINTS = int(os.environ.get("CALLBOARD_KILL_POINTS", "60"))
+POINTS = int(os.environ.get("CALLBOARD_KILL_POINTS", "40"))
 LEAST = 300
 """A day with fewer points would not be the one that is meant."""
 

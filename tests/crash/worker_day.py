@@ -22,7 +22,7 @@ from worker_agents import Gates, make_agents
 from worker_cast import CAST, make_cast
 from worker_hooks import Wall, say
 from worker_points import WATCHED, Points, Steps, repeatable
-from worker_story import converse, settled, until
+from worker_story import converse, known, settled, until
 from worker_tools import Side
 
 import callboard
@@ -182,7 +182,7 @@ async def family(people: People) -> None:
     (answer,) = [entry.content for entry in await people.runtime.read("/family") if entry.in_reply_to == "m-family"]
     for child in answer.split():
         result = f"subagent-result-{child}"
-        await people.until(partial(_known, people, result))
+        await people.until(partial(known, people.runtime, result))
         await people.wait(result)
     # Notices wake nobody: the next turn takes them along.
     await people.send("/family", "now what", message_id="m-family-2")
@@ -239,14 +239,6 @@ async def tools(people: People) -> None:
     await people.send("/asking", "go", message_id="m-asking")
     for message in ("m-tinker", "m-stream", "m-asking"):
         await people.wait(message)
-
-
-async def _known(people: People, message_id: str) -> bool:
-    try:
-        await people.runtime.receipt(message_id)
-    except callboard.NotFound:
-        return False
-    return True
 
 
 PARTS: tuple[Callable[[People], Awaitable[None]], ...] = (

@@ -24,7 +24,7 @@ async def converse(runtime: callboard.Runtime) -> None:
     await runtime.wait("m-go")
     (child,) = [entry.content for entry in await runtime.read("/guide") if entry.in_reply_to == "m-go"]
     result = f"subagent-result-{child.removeprefix('child ')}"
-    await until(runtime, partial(_known, runtime, result))
+    await until(runtime, partial(known, runtime, result))
     await runtime.wait(result)
     await until(runtime, partial(_stopped, runtime, "/slow", "m-slow"))
     await runtime.wait("m-slow")
@@ -47,7 +47,7 @@ async def _streamed(runtime: callboard.Runtime, message_id: str) -> bool:
     return view.status not in OPEN or bool(await runtime.store.reads.tokens(runtime.scope, view.session, view.turn_id))
 
 
-async def _known(runtime: callboard.Runtime, message_id: str) -> bool:
+async def known(runtime: callboard.Runtime, message_id: str) -> bool:
     try:
         await runtime.receipt(message_id)
     except callboard.NotFound:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 TEXT = "x" * 200
 """What every message and every answer says."""
@@ -116,11 +117,17 @@ class _Sqlite:
         return self._folder / f"{name}.db"
 
 
+@cache
+def _server() -> Any:
+    """A server of this run's own, which waits for the disk as one in service does."""
+    from callboard.tests.contract.postgres_server import Server
+
+    return Server.launch()
+
+
 class _Postgres:
     def __init__(self, stack: ExitStack) -> None:
-        from callboard.tests.contract.postgres_server import session_server
-
-        self._server = session_server()
+        self._server = _server()
         self._stack = stack
         self._urls: dict[str, str] = {}
 

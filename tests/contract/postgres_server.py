@@ -48,8 +48,11 @@ class Server:
         self.folder = folder
 
     @classmethod
-    def launch(cls, folder: Path | None = None) -> Server:
-        """Make and start a server that ends with this process. `folder` has a short name, as it holds the socket; None: a new one."""
+    def launch(cls, folder: Path | None = None, *, durable: bool = True) -> Server:
+        """Make and start a server that ends with this process. `folder` has a short name, as it holds the socket; None: a new one.
+
+        One that is not `durable` does not wait for the disk: what a killed process of its leaves is there all the same.
+        """
         folder = folder or Path(tempfile.mkdtemp(prefix="cb-pg-", dir="/tmp"))
         folder.mkdir(exist_ok=True)
         folder.chmod(0o755)
@@ -61,11 +64,11 @@ class Server:
         _GUARDS.append(
             subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
         )
-        server.initialize()
+        server.initialize(durable=durable)
         server.start()
         return server
 
-    def initialize(self) -> None:
+    def initialize(self, *, durable: bool = True) -> None:
         """Make the data folder, and the template that holds nothing."""
         self.data.mkdir(mode=0o700)
         self.sockets.mkdir(mode=0o755)
@@ -78,6 +81,8 @@ class Server:
         with (self.data / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in SETTINGS.items())
             file.write(f"unix_socket_directories = '{self.sockets}'\n")
+            if not durable:
+                file.write("fsync = off\n")
 
     @property
     def data(self) -> Path:
@@ -180,7 +185,7 @@ def session_server() -> Server:
             fcntl.flock(lock, fcntl.LOCK_SH)
             os.close(lock)
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier run whose guard was killed
-        return Server.launch(folder)
+        return Server.launch(folder, durable=False)
 
 
 @contextmanager

@@ -9,6 +9,8 @@ import trio
 
 from callboard.actors.edges.frames import FrameStream
 from callboard.actors.edges.transport import Transport
+from callboard.actors.tail import Sink, Tails
+from callboard.storage.model.addresses import Scope
 from callboard.tests.flows.edge_kit import Served
 
 
@@ -17,7 +19,8 @@ async def test_events_of_one_commit_are_one_write_and_the_same_bytes_for_all(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: dict[FrameStream, list[bytes]] = {}
-    send = FrameStream.try_send
+    joined = trio.Semaphore(0)
+    send, join = FrameStream.try_send, Tails.join
 
     def noted(stream: FrameStream, frame: bytes) -> bool:
         sent = send(stream, frame)
@@ -25,21 +28,27 @@ async def test_events_of_one_commit_are_one_write_and_the_same_bytes_for_all(
             written.setdefault(stream, []).append(frame)
         return sent
 
+    def counted(tails: Tails, scope: Scope, session: str, sink: Sink, cursor: int) -> bool:
+        taken = join(tails, scope, session, sink, cursor)
+        if taken:
+            joined.release()
+        return taken
+
     monkeypatch.setattr(FrameStream, "try_send", noted)
+    monkeypatch.setattr(Tails, "join", counted)
     session = await served.open()
     async with AsyncExitStack() as stack:
         crowd = [await stack.enter_async_context(served.live()) for _ in range(3)]
         for live in crowd:
             await live.ask("subscribe", session=session)
-            await live.until("session.opened")
-        written.clear()
+            await joined.acquire()
         await served.post(session, "count 1")
         log = [await live.until("turn.completed") for live in crowd]
     assert log[0] == log[1] == log[2]
-    # The answer's entry and the turn's end are one commit: no batch parts them.
+    # One claim writes both.
     for writes in written.values():
-        (last,) = [frame for frame in writes if b'"turn.completed"' in frame]
-        assert last.count(b'"type":"event"') >= 2
+        (start,) = [frame for frame in writes if b'"turn.started"' in frame]
+        assert b'"attempt.claimed"' in start
     first, second, third = written.values()
     assert all(one is two is three for one, two, three in zip(first, second, third, strict=True))
 

@@ -61,10 +61,11 @@ class Batches(Protocol):
 class _Slot:
     """One op on its way. `task` is who waits for it, until it has an outcome or has left."""
 
-    __slots__ = ("begun", "left", "op", "outcome", "task")
+    __slots__ = ("begun", "left", "op", "outcome", "size", "task")
 
     def __init__(self, op: Op[Any], task: trio.lowlevel.Task) -> None:
         self.op = op
+        self.size = op.size
         self.task: trio.lowlevel.Task | None = task
         self.begun = False
         self.left = False
@@ -210,7 +211,7 @@ class GroupCommit:
         if slot.op.lane is Lane.ENQUEUES:
             if len(lane) >= LANE_OPS or self._weight >= LANE_BYTES:
                 raise Busy("the commit queue is full")
-            self._weight += slot.op.size
+            self._weight += slot.size
         lane.append(slot)
         self._wake.set()
 
@@ -248,7 +249,7 @@ class GroupCommit:
         wakes = False
         for lane in self._lanes:
             while lane and len(batch) < BATCH_OPS:
-                size = lane[0].op.size
+                size = lane[0].size
                 if batch and weight + size > BATCH_BYTES:
                     return batch
                 slot = lane.popleft()

@@ -158,16 +158,11 @@ def _message(tx: Tx, item: _New) -> tuple[object, ...]:
 
 
 def _data(op: Enqueue, seq: int) -> str:
-    sender = op.sender
-    return encode(
-        {
-            "id": op.id,
-            "message_id": op.message_id or op.id,
-            "kind": op.kind,
-            "role": role_of(op.kind),
-            "seq": seq,
-            "sender": {"id": sender.id, "label": sender.label, "kind": sender.kind},
-        }
+    # Ids, kinds and roles hold no character that JSON escapes; a sender's id and label may.
+    sender = f'{{"id":{encode(op.sender.id)},"label":{encode(op.sender.label)},"kind":"{op.sender.kind}"}}'
+    return (
+        f'{{"id":"{op.id}","message_id":"{op.message_id or op.id}","kind":"{op.kind}","role":"{role_of(op.kind)}",'
+        f'"seq":{seq},"sender":{sender}}}'
     )
 
 

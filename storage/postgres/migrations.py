@@ -1,14 +1,13 @@
 """Brings a database's schema to the newest version, one numbered file after the other; refuses what is not ours to change.
 
-Here: reading `migrations/NNNN_name.sql`, the ledger (table `migration`), the checks before anything is written, and the lock that lets
-several processes start at once. Not here: the schema itself, opening connections. Invariants: a migration is one transaction, so its
+Here: the ledger (table `migration`), applying what is pending, and the lock that lets several processes start at once. Not here: the
+schema itself, reading its files (`storage/ledger`), opening connections. Invariants: a migration is one transaction, so its
 SQL and its ledger row are there together or not at all; a schema that is another program's, newer than this code, or different from its
 ledger is not changed. The schema is the first of the session's `search_path`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from importlib import resources
@@ -20,7 +19,8 @@ import attrs
 import psycopg
 import trio
 
-from ..model.errors import NotADatabase, SchemaTooNew, StoreCorrupt, StoreError
+from ..ledger import File, numbered_files, still_to_apply
+from ..model.errors import NotADatabase, StoreError
 from .bridge import BEGIN, COMMIT, ROLLBACK, Connection
 
 BUILT_IN: Final = resources.files(__name__.rpartition(".")[0]) / "migrations"
@@ -42,7 +42,6 @@ _APPLIED: Final = "SELECT version, name, checksum FROM migration ORDER BY versio
 _NOTE: Final = """INSERT INTO migration (version, name, checksum, applied_at)
 VALUES ($1, $2, $3, extract(epoch FROM statement_timestamp()))"""
 
-_FILE_NAME: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 _BREAKS_TRANSACTION: Final = re.compile(
     r"^\s*(BEGIN|START|COMMIT|END|ROLLBACK|ABORT|SAVEPOINT|RELEASE|PREPARE|VACUUM|CREATE\s+DATABASE|\w.*\bCONCURRENTLY)\b",
     re.IGNORECASE | re.MULTILINE,
@@ -69,23 +68,7 @@ async def pending(connection: Connection, migrations: Sequence[Migration] | None
     applied migration's file has changed since), and what a connection raises.
     """
     known = load_migrations() if migrations is None else migrations
-    path = connection.shown
-    ledger = await _read_ledger(connection)
-    newest = len(known)
-    if ledger and ledger[-1][0] > newest:
-        message = (
-            f"has schema version {ledger[-1][0]} of a newer Callboard, and this one knows {newest}; update Callboard"
-        )
-        raise SchemaTooNew(message, path=path)
-    if [version for version, _, _ in ledger] != list(range(1, len(ledger) + 1)):
-        raise StoreCorrupt("its list of applied migrations has a gap; restore a backup", path=path)
-    for migration, (_, name, checksum) in zip(known, ledger, strict=False):
-        if (migration.name, migration.checksum) != (name, checksum):
-            message = (
-                f"migration {migration} is not the one that was applied; install the Callboard that made this database"
-            )
-            raise StoreError(message, path=path)
-    return list(known[len(ledger) :])
+    return still_to_apply(known, await _read_ledger(connection), connection.shown)
 
 
 async def migrate(connection: Connection, migrations: Sequence[Migration] | None = None) -> list[Migration]:
@@ -122,19 +105,14 @@ def load_migrations(folder: Traversable | Path = BUILT_IN) -> tuple[Migration, .
     Raises ValueError naming the file for a bad name, a gap, a number used twice, or a line that begins with a word that would break the
     transaction (BEGIN, COMMIT, VACUUM, …).
     """
-    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
-    return tuple(_load(entry, version) for version, entry in enumerate(files, start=1))
+    return tuple(_checked(file) for file in numbered_files(folder))
 
 
-def _load(file: Traversable | Path, version: int) -> Migration:
-    match = _FILE_NAME.fullmatch(file.name)
-    if match is None or int(match[1]) != version:
-        raise ValueError(f"{file.name}: expected {version:04}_<name>.sql, numbered without a gap or a repeat")
-    text = file.read_bytes().decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
-    word = _BREAKS_TRANSACTION.search(text)
+def _checked(file: File) -> Migration:
+    word = _BREAKS_TRANSACTION.search(file.text)
     if word is not None:
-        raise ValueError(f"{file.name}: {word[1]} would break the migration's transaction")
-    return Migration(version, match[2], hashlib.sha256(text.encode()).hexdigest(), text)
+        raise ValueError(f"{file.version:04}_{file.name}.sql: {word[1]} would break the migration's transaction")
+    return Migration(*file)
 
 
 async def _apply(connection: Connection, migration: Migration) -> None:

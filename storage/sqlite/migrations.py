@@ -1,15 +1,15 @@
 """Brings a database's schema to the newest version, one numbered file after the other; refuses what is not ours to change.
 
-Here: reading `migrations/NNNN_name.sql`, the ledger (table `migration`), and the checks before anything is written. Not here: the schema
-itself, opening connections, locking. Invariants: a migration is one transaction, so its SQL and its ledger row are there together or
-not at all; a file that is another program's, newer than this code, or different from its ledger is not changed by one byte.
+Here: the ledger (table `migration`), applying what is pending, and the checks before anything is written. Not here: the schema itself,
+reading its files (`storage/ledger`), opening connections, locking. Invariants: a migration is one transaction, so its SQL and its ledger
+row are there together or not at all; a file that is another program's, newer than this code, or different from its ledger is not
+changed by one byte.
 
 Everything is synchronous over a `sqlite3.Connection`, to be run as a batch of the executor.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import sqlite3
@@ -22,7 +22,8 @@ from pathlib import Path
 
 import attrs
 
-from ..model.errors import NotADatabase, SchemaTooNew, StoreCorrupt, StoreError
+from ..ledger import numbered_files, still_to_apply, text_of
+from ..model.errors import NotADatabase, StoreCorrupt, StoreError
 from .faults import is_a_folder, map_sqlite_error, shown
 
 APPLICATION_ID = 0x43425244  # "CBRD" in the file's header: ours, whatever its tables are called
@@ -30,7 +31,6 @@ BUILT_IN = resources.files(__name__.rpartition(".")[0]) / "migrations"
 
 _LEDGER = """CREATE TABLE migration (
     version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at REAL NOT NULL)"""
-_FILE_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 _COMMENT = r"--[^\n]*(?:\n|\Z)|/\*.*?\*/"
 _FIRST_WORD = re.compile(rf"(?:\s|{_COMMENT})*(\w*)", re.DOTALL)
 _BREAKS_TRANSACTION = {"BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE", "VACUUM", "ATTACH", "DETACH"}
@@ -78,22 +78,7 @@ def pending(conn: sqlite3.Connection, migrations: Sequence[Migration] | None = N
     """
     known = load_migrations() if migrations is None else migrations
     path = _path_of(conn)
-    ledger = _read_ledger(conn, path)
-    newest = len(known)
-    if ledger and ledger[-1][0] > newest:
-        message = (
-            f"has schema version {ledger[-1][0]} of a newer Callboard, and this one knows {newest}; update Callboard"
-        )
-        raise SchemaTooNew(message, path=path)
-    if [version for version, _, _ in ledger] != list(range(1, len(ledger) + 1)):
-        raise StoreCorrupt("its list of applied migrations has a gap; restore a backup", path=path)
-    for migration, (_, name, checksum) in zip(known, ledger, strict=False):
-        if (migration.name, migration.checksum) != (name, checksum):
-            message = (
-                f"migration {migration} is not the one that was applied; install the Callboard that made this database"
-            )
-            raise StoreError(message, path=path)
-    return list(known[len(ledger) :])
+    return still_to_apply(known, _read_ledger(conn, path), path)
 
 
 def migrate(conn: sqlite3.Connection, migrations: Sequence[Migration] | None = None) -> list[Migration]:
@@ -120,26 +105,17 @@ def load_migrations(folder: Traversable | Path = BUILT_IN) -> tuple[Migration, .
     Raises ValueError naming the file for a bad name, a gap, a number used twice, an unfinished statement, or one that would break the
     transaction (BEGIN, COMMIT, VACUUM, ATTACH, …).
     """
-    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
-    return tuple(_load(entry, version) for version, entry in enumerate(files, start=1))
+    return tuple(
+        Migration(
+            file.version, file.name, file.checksum, tuple(_statements(file.text, f"{file.version:04}_{file.name}.sql"))
+        )
+        for file in numbered_files(folder)
+    )
 
 
 def statements_of(file: Traversable | Path) -> tuple[str, ...]:
     """The statements of an SQL file. Raises ValueError for one that has no end, or would break a transaction around all of them."""
-    return tuple(_statements(_text_of(file), file.name))
-
-
-def _load(file: Traversable | Path, version: int) -> Migration:
-    match = _FILE_NAME.fullmatch(file.name)
-    if match is None or int(match[1]) != version:
-        raise ValueError(f"{shown(file.name)}: expected {version:04}_<name>.sql, numbered without a gap or a repeat")
-    text = _text_of(file)
-    statements = tuple(_statements(text, file.name))
-    return Migration(version, match[2], hashlib.sha256(text.encode()).hexdigest(), statements)
-
-
-def _text_of(file: Traversable | Path) -> str:
-    return file.read_bytes().decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    return tuple(_statements(text_of(file), file.name))
 
 
 def _statements(text: str, name: str) -> Iterator[str]:

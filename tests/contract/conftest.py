@@ -32,6 +32,8 @@ from callboard.storage.ops import Claim, CommitTurn, Op, OpenSession
 from callboard.storage.ops.deliveries import Ended
 from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
+from callboard.storage.postgres.bridge import Connection
+from callboard.storage.postgres.connect import Target, connect
 from callboard.storage.store import Store, open_store
 from callboard.tests.contract.postgres_server import Server, session_server
 
@@ -184,6 +186,27 @@ def postgres() -> Iterator[Callable[[], AbstractContextManager[str]]]:
                 free.append(url)
 
         yield lend
+
+
+@pytest.fixture(scope="session")
+def server() -> Server:
+    """The PostgreSQL server that all workers share."""
+    return session_server()
+
+
+@pytest.fixture
+def url(server: Server) -> Iterator[str]:
+    """A PostgreSQL database of this test's own that holds nothing, not even a schema."""
+    with server.database() as made:
+        yield made
+
+
+@pytest.fixture
+async def conn(url: str) -> AsyncIterator[Connection]:
+    """A connection to it."""
+    opened = await connect(Target.parse(url))
+    yield opened
+    opened.close()
 
 
 def empty(server: Server, url: str) -> None:

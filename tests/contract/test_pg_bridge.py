@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import enum
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import psycopg
@@ -18,7 +18,7 @@ from callboard.storage.model.errors import (
 from callboard.storage.postgres.bridge import BEGIN, COMMIT, ROLLBACK, Ask, Connection, in_greenlet
 from callboard.storage.postgres.connect import Target, connect
 from callboard.storage.postgres.faults import BatchesMet
-from callboard.tests.contract.postgres_server import Server, session_server
+from callboard.tests.contract.postgres_server import Server
 
 LIMIT = 10.0
 var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="none")
@@ -26,24 +26,6 @@ var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="none")
 
 class Colour(enum.StrEnum):
     RED = "red"
-
-
-@pytest.fixture(scope="session")
-def server() -> Server:
-    return session_server()
-
-
-@pytest.fixture
-def url(server: Server) -> Iterator[str]:
-    with server.database() as made:
-        yield made
-
-
-@pytest.fixture
-async def conn(url: str) -> AsyncIterator[Connection]:
-    opened = await connect(Target.parse(url))
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,27 +15,9 @@ from callboard.storage.model.errors import StoreDown
 from callboard.storage.postgres.bridge import BEGIN, COMMIT, ROLLBACK, Connection, Notification
 from callboard.storage.postgres.connect import Target, connect
 from callboard.storage.postgres.listen import CHANNEL, NOTIFY, PAYLOAD_BYTES, hints_in, listen, payload_of
-from callboard.tests.contract.postgres_server import Server, session_server
+from callboard.tests.contract.postgres_server import Server
 
 LIMIT = 10.0
-
-
-@pytest.fixture(scope="session")
-def server() -> Server:
-    return session_server()
-
-
-@pytest.fixture
-def url(server: Server) -> Iterator[str]:
-    with server.database() as made:
-        yield made
-
-
-@pytest.fixture
-async def conn(url: str) -> AsyncIterator[Connection]:
-    opened = await connect(Target.parse(url))
-    yield opened
-    opened.close()
 
 
 class Heard:

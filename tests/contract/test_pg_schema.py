@@ -6,7 +6,6 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,34 +14,14 @@ import trio
 
 from callboard.storage.model.errors import NotADatabase, SchemaTooNew, StoreCorrupt, StoreError
 from callboard.storage.postgres.bridge import BEGIN, COMMIT, Connection
-from callboard.storage.postgres.connect import Target, connect
 from callboard.storage.postgres.migrations import LOCK, Migration, load_migrations, migrate, pending
 from callboard.storage.sqlite.migrations import migrate as migrate_sqlite
-from callboard.tests.contract.postgres_server import Server, session_server
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 20.0
 FIRST = "CREATE TABLE desk (id integer PRIMARY KEY, name text);\nINSERT INTO desk VALUES (1, 'a;b');\n"
 SECOND = "CREATE UNIQUE INDEX desk_name ON desk (name); -- unique\n"
 THIRD = "INSERT INTO desk VALUES (2, 'c');\n"
-
-
-@pytest.fixture(scope="session")
-def server() -> Server:
-    return session_server()
-
-
-@pytest.fixture
-def url(server: Server) -> Iterator[str]:
-    with server.database() as made:
-        yield made
-
-
-@pytest.fixture
-async def conn(url: str) -> AsyncIterator[Connection]:
-    opened = await connect(Target.parse(url))
-    yield opened
-    opened.close()
 
 
 def folder(root: Path, *texts: str) -> tuple[Migration, ...]:

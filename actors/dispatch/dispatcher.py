@@ -116,7 +116,6 @@ class Dispatcher:
 
     def _claim(self, *, quiet: bool) -> Claim | None:
         """The claim to be made now; None while as many turns live as may."""
-        self._left_alone = frozenset[int]()
         free = self._tuning.live_turns - len(self.live)
         if free <= 0:
             self._left_alone = frozenset(self.live)

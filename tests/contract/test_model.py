@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from copy import deepcopy
@@ -51,15 +50,13 @@ async def _on_a_server(lend: Lent) -> AsyncIterator[Store]:
             yield store
 
 
-EXAMPLES = int(os.environ.get("CALLBOARD_MODEL_EXAMPLES", "40"))
-"""Programs for each database; more by the environment, as a program on a server takes half a second."""
 DATABASES = {"sqlite": Database(_in_memory, 0.0), "postgres": Database(_on_a_server, 20.0)}
 
 
 @pytest.mark.spec("INB-2", "INB-6", "INB-8", "INB-13", "EVT-2", "MSG-1")
 @pytest.mark.parametrize("database", DATABASES)
 @given(program=programs)
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_store_does_what_the_model_says(postgres: Lent, database: str, program: list[Batch]) -> None:
     chosen = DATABASES[database]
     clock = None if chosen.slack else MockClock()

@@ -16,7 +16,9 @@ from callboard.actors.models.model import BrokenAnswer, Completion, Emit, ModelU
 from callboard.storage.model.errors import StoreDown
 from callboard.storage.model.states import Outcome
 from callboard.storage.model.turns import Step, StepKind
+from callboard.storage.ops import Op, RecordStep
 from callboard.tests.flows.chat_kit import Answer, Chat, WrittenModel, asks, chatting, results, text
+from callboard.tests.flows.turn_kit import Board
 
 pytestmark = pytest.mark.spec("RT-10")
 
@@ -255,20 +257,22 @@ async def test_a_refusal_is_fed_back_to_the_next_attempt(autojump_clock: MockClo
 
 
 async def test_a_store_that_is_down_is_no_refusal_that_the_model_is_told(autojump_clock: MockClock) -> None:
-    troubles = [StoreDown("it is closed"), None]
+    boards: list[Board] = []
+    refused: list[tuple[type[Op[Any]], ...]] = [(RecordStep,), ()]
 
     @tool("durable")
     async def unlucky() -> str:
-        if trouble := troubles.pop(0):
-            raise trouble
+        """The store does not take its result the first time."""
+        boards[0].gate.broken = refused.pop(0)
         return "done"
 
     async with chatting(unlucky) as chat:
+        boards.append(chat.board)
+        chat.board.gate.refusal = StoreDown("it is closed")
         assert await chat.ask(asks(("unlucky", {})), text("Good.")) == "Good."
         assert len(chat.model.prompts) == 2
         assert results(chat.model.prompts[1]) == [("c0", "done")]
-        # It was no error of our own store, so it is a failure of the agent like any other.
-        assert [(view.attempt, view.attempts) for view in chat.views] == [(2, 1)]
+        assert [(view.attempt, view.attempts) for view in chat.views] == [(2, 0)]
 
 
 async def test_the_five_tools_act_as_the_session(autojump_clock: MockClock) -> None:

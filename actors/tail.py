@@ -31,6 +31,9 @@ WINDOW = 1_024
 """Events that a follower may be behind before it reads rows again."""
 LOOK_SECONDS = 1.0
 """Between two looks: the longest that a lost hint delays an event."""
+PORTION = 64
+"""Pushes in a row: between two portions everything else runs, so a crowd keeps nobody waiting, and what is committed meanwhile goes out
+with the next page, in one write a follower."""
 LOOK_TAILS = 1_000
 """How many tails one statement looks for: it holds a reading connection for about two milliseconds."""
 
@@ -96,11 +99,19 @@ class Tail:
             more = page.more
             self.position = page.reached(self.position)
             if page.events:
-                for sink in tuple(self.sinks):
-                    if not sink.push(page.events):
-                        self.sinks.discard(sink)
+                await self._push(page.events)
             if page.last:
                 self.drop_all()
+
+    async def _push(self, events: tuple[Event, ...]) -> None:
+        # Who joins while this waits has read at least as far as the page does.
+        followers = tuple(self.sinks)
+        for start in range(0, len(followers), PORTION):
+            if start:
+                await trio.lowlevel.checkpoint()
+            for sink in followers[start : start + PORTION]:
+                if sink in self.sinks and not sink.push(events):
+                    self.sinks.discard(sink)
 
     def drop_all(self) -> None:
         """Send every sink back to reading rows."""

@@ -107,6 +107,12 @@ def enqueue_all(tx: Tx, ops: Sequence[Enqueue]) -> list[Receipt | CallboardError
     return outcomes
 
 
+def targets_of(ops: Sequence[Enqueue], scopes: Sequence[int | UnknownTarget]) -> list[tuple[str, int]]:
+    """What "targets_for_enqueue" is asked for ops in known scopes: each recipient once."""
+    pairs = zip(ops, scopes, strict=True)
+    return list(dict.fromkeys((op.recipient, scope) for op, scope in pairs if isinstance(scope, int)))
+
+
 def _write(tx: Tx, new: Sequence[_New], outcomes: list[Receipt | CallboardError]) -> None:
     wrote = tx.wrote
     ids = {uid: row for row, uid in tx.returning("message_insert", [_message(tx, item) for item in new])}
@@ -174,8 +180,7 @@ def _scope(tx: Tx, op: Enqueue) -> int | UnknownTarget:
 
 
 def _boxes(tx: Tx, ops: Sequence[Enqueue], scopes: Sequence[int | UnknownTarget]) -> dict[tuple[str, int], _Box]:
-    wanted = {(op.recipient, scope) for op, scope in zip(ops, scopes, strict=True) if isinstance(scope, int)}
-    return {(row[0], row[1]): _Box(*row[2:]) for row in tx.each("targets_for_enqueue", tuple(wanted))}
+    return {(row[0], row[1]): _Box(*row[2:]) for row in tx.each("targets_for_enqueue", targets_of(ops, scopes))}
 
 
 def _known(tx: Tx, ops: Sequence[Enqueue], scopes: Sequence[int | UnknownTarget]) -> dict[Key, Row]:

@@ -65,8 +65,13 @@ def fence(tx: Tx, lease: Lease) -> Fence:
 
 def fence_all(tx: Tx, leases: Sequence[Lease]) -> list[Fence | LeaseLost]:
     """The same for several mailboxes."""
-    rows = {row[0]: row[1:] for row in tx.each("fence", [(lease.mailbox,) for lease in leases])}
+    rows = {row[0]: row[1:] for row in tx.each("fence", fences_of(leases))}
     return [_fence(lease, rows.get(lease.mailbox)) for lease in leases]
+
+
+def fences_of(leases: Sequence[Lease]) -> list[tuple[int]]:
+    """What "fence" is asked for leases."""
+    return [(lease.mailbox,) for lease in leases]
 
 
 def _fence(lease: Lease, row: Row | None) -> Fence | LeaseLost:

@@ -134,10 +134,11 @@ def _write(tx: Tx, commits: Sequence[_Commit], outcomes: list[Ended | CallboardE
 def _deliver(tx: Tx, commits: Sequence[_Commit]) -> list[tuple[int, ...]]:
     """Move what each turn consumed; a row that was cancelled while the turn waited to run again stays cancelled."""
     wanted = [(item.op.outcome, tx.now, row, item.op.lease.mailbox) for item in commits for row in item.op.consumed]
-    if tx.many("row_deliver", wanted) == len(wanted):
-        return [item.op.consumed for item in commits]
     if len(commits) > 1:
-        raise Clash
+        tx.must("row_deliver", wanted)
+        return [item.op.consumed for item in commits]
+    if tx.many("row_deliver", wanted) == len(wanted):
+        return [commits[0].op.consumed]
     rows, mailbox = commits[0].op.consumed, commits[0].op.lease.mailbox
     states = {row: tx.one("row_state", (row, mailbox)) for row in rows}
     if any(state not in {(Status.DELIVERED, 0), (Status.FAILED, 0)} for state in states.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -22,26 +23,28 @@ def claim(tx: Tx, op: Claim) -> Claims:
     """Carry out `Claim`."""
     last = tx.one("process_nonce", (op.holder,))
     if last is not None and last[0] == op.nonce:
-        return Claims(_again(tx, op), _next_due(tx))
+        return Claims(_again(tx, op), _next_due(tx, []))
     excluded = set(op.exclude)
     rows = tx.all("due_mailboxes", {"now": tx.now, "limit": op.limit + len(excluded)})
     taken: list[Claimed] = []
     batch = _Batch(encode(op.holder), tx.now + op.lease_seconds)
+    set_by_this: list[float] = []
     for row in rows:
         if row[0] in excluded or len(taken) >= op.limit:
             continue
         if row[16] is None or row[10] is None:
             tx.put("mailbox_idle", (row[0],))
         elif row[12] not in op.agents:
-            _put_off(tx, row)
+            set_by_this.append(_put_off(tx, row))
         else:
             taken.append(_take(tx, op, row, batch))
+            set_by_this.append(batch.until)
     if taken or not op.quiet:
         tx.put("process_claimed", (op.holder, op.nonce, tx.now))
     batch.write(tx)
     # As many as were asked for: there may be more, and those that were put off must not cost the others a poll.
     full = len(rows) == op.limit + len(excluded)
-    return Claims(tuple(taken), tx.now if full else _next_due(tx))
+    return Claims(tuple(taken), tx.now if full else _next_due(tx, set_by_this))
 
 
 class _Batch:
@@ -64,14 +67,14 @@ class _Batch:
         tx.put_all("row_take", self.carried)
 
 
-def _put_off(tx: Tx, row: Row) -> None:
+def _put_off(tx: Tx, row: Row) -> float:
     """This process knows no such agent: look again later, without an attempt. A turn whose holder was lost goes back to its place."""
     now, later = tx.now, tx.now + UNKNOWN_AGENT_DELAY_SECONDS
     mailbox, recipient, _, last_event, _, _, _, scope = row[:8]
     if row[29] != "processing":
         tx.put("head_put_off", (0, later, now, row[16]))
         tx.put("mailbox_put_off", (later, mailbox))
-        return
+        return later
     head = message_of(row[16:29], row[35])
     tx.count("takeover", "")
     tx.put("rows_return", (mailbox, True, now))
@@ -81,11 +84,13 @@ def _put_off(tx: Tx, row: Row) -> None:
     tx.put("event_insert", (scope, mailbox, last_event + 1, "attempt.relinquished", turn, None, data, now))
     tx.put("mailbox_lost", (later, last_event + 1, now, mailbox))
     tx.touch(recipient, Aspect.EVENTS)
+    return later
 
 
-def _next_due(tx: Tx) -> float | None:
+def _next_due(tx: Tx, set_by_this: Sequence[float]) -> float | None:
+    """When another mailbox is due. What this claim has set may be in the statement's answer or not: it may have been asked before."""
     ((due,),) = tx.all("due_after", {"now": tx.now})
-    return due
+    return min(set_by_this if due is None else (due, *set_by_this), default=None)
 
 
 def _take(tx: Tx, op: Claim, row: Row, batch: _Batch) -> Claimed:

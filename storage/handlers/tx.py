@@ -52,6 +52,11 @@ class Tx(ABC):
     def many(self, name: str, rows: Sequence[Args]) -> int:
         """A writing statement for several rows; returns how many it changed."""
 
+    def must(self, name: str, rows: Sequence[Args]) -> None:
+        """The same for several rows that must all change. Raises `Clash` if one does not: here, or at a later statement."""
+        if self.many(name, rows) != len(rows):
+            raise Clash
+
     @abstractmethod
     def returning(self, name: str, rows: Sequence[Args]) -> list[Row]:
         """The same; returns what it says of the rows that it changed, in no order."""

@@ -10,7 +10,7 @@ statement that a handler asks something, one for what is left, the hint and COMM
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -23,10 +23,11 @@ from ..model.addresses import Scope
 from ..model.errors import CallboardError, OutcomeUnknown, Rejected, StoreDown
 from ..model.limits import COMMIT_SECONDS
 from ..ops.base import Op
+from .ahead import Answered, Question, ahead
 from .bridge import BEGIN, COMMIT, ROLLBACK, Ask, Connection, Statement, in_greenlet
 from .listen import NOTIFY, payload_of
 from .locks import keys_of
-from .tx import CLOCK, LOCK_DUE, PgTx
+from .tx import CLOCK, LOCK_DUE, PgTx, written
 
 UNIQUE_TRIES: Final = 4
 """How often an op is carried out that meets what another process has just written: its next look finds it."""
@@ -39,6 +40,7 @@ class _Begun:
     held: set[str]
     due: tuple[int, ...] | None
     now: float
+    answered: Answered
 
 
 @attrs.frozen
@@ -50,12 +52,22 @@ class _Done:
 
 
 class Batch:
-    """Ops to be committed in one transaction by the process `process`. `scopes`: rows of scopes that its connection knows."""
+    """Ops to be committed in one transaction by the process `process`. `scopes`: rows of scopes that its connection knows.
 
-    def __init__(self, ops: Sequence[Op[Any]], process: str, scopes: dict[Scope, int]) -> None:
+    `meanwhile` is called each time that COMMIT is on its way.
+    """
+
+    def __init__(
+        self,
+        ops: Sequence[Op[Any]],
+        process: str,
+        scopes: dict[Scope, int],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
         self.ops = ops
         self._process = process
         self._scopes = scopes
+        self._meanwhile = meanwhile
         self._keys = keys_of(ops)
         self._ending = False
 
@@ -75,7 +87,7 @@ class Batch:
 
     async def _commit(self, connection: Connection) -> Applied:
         try:
-            begun = await self._begin(connection)
+            begun = await self._begin(connection, ahead(self.ops, self._scopes))
             try:
                 done = await in_greenlet(connection, lambda ask: self._together(ask, begun))
                 await self._end(connection, done)
@@ -87,7 +99,7 @@ class Batch:
                 self._ending = False
                 if connection.in_transaction:
                     await connection.execute(ROLLBACK)
-                begun = await self._begin(connection)
+                begun = await self._begin(connection, ())
                 done = await in_greenlet(connection, lambda ask: self._one_by_one(ask, connection, begun))
                 await self._end(connection, done)
         except BaseException:
@@ -95,24 +107,29 @@ class Batch:
             raise
         return done.applied
 
-    async def _begin(self, connection: Connection) -> _Begun:
+    async def _begin(self, connection: Connection, questions: Sequence[Question]) -> _Begun:
         locks = self._keys.statements()
-        answers = await connection.executes([(BEGIN, ()), *locks, (CLOCK, ())])
-        locked = answers[-2].rows if locks else []
-        now: float = answers[-1].rows[0][0]
+        asked = [written(name, given) for name, given in questions]
+        answers = await connection.executes([(BEGIN, ()), *locks, (CLOCK, ()), *asked])
+        locked = answers[len(locks)].rows if locks else []
+        now: float = answers[len(locks) + 1].rows[0][0]
+        rows = [answer.rows for answer in answers[len(locks) + 2 :]]
+        answered = {name: (given, found) for (name, given), found in zip(questions, rows, strict=True)}
         if locks and locks[-1][0] == LOCK_DUE:
-            return _Begun(set(), tuple(row[0] for row in locked), now)
-        return _Begun({row[1] for row in locked if len(row) > 1}, None, now)
+            return _Begun(set(), tuple(row[0] for row in locked), now, answered)
+        return _Begun({row[1] for row in locked if len(row) > 1}, None, now, answered)
 
     async def _end(self, connection: Connection, done: _Done) -> None:
         statements = [*done.waiting]
         if done.applied.touched:
             statements.append((NOTIFY, (payload_of(self._process, done.applied.touched),)))
         self._ending = True
+        if self._meanwhile is not None:
+            self._meanwhile()  # whoever it wakes runs when this waits for the answer
         await connection.executes([*statements, (COMMIT, ())])
 
     def _together(self, ask: Ask, begun: _Begun) -> _Done:
-        tx = PgTx(ask, self._scopes, begun.now, begun.held, begun.due)
+        tx = PgTx(ask, self._scopes, begun.now, begun.held, begun.due, begun.answered)
         outcomes = carry_out(tx, self.ops)
         return _Done(Applied(outcomes, tx.touched, tx.tally), tx.rest())
 

@@ -75,17 +75,19 @@ class PostgresDriver:
         """Store time in seconds since the epoch: the server's."""
         return self._clock.now()
 
-    async def apply(self, ops: Sequence[Op[Any]]) -> Applied:
+    async def apply(self, ops: Sequence[Op[Any]], meanwhile: Callable[[], None] | None = None) -> Applied:
         """Commit `ops` in one transaction, but upkeep in one of its own; an op that is refused fails alone. The caller shields it.
+
+        `meanwhile` is called once all of it is carried out and COMMIT is on its way.
 
         Raises `StoreDown`, `OutcomeUnknown` or a kind of `StoreError` for all of `ops`; for upkeep beside others it is its own outcome.
         """
         self._check()
         upkeep = [place for place, op in enumerate(ops) if type(op) in UPKEEP]
         if not upkeep or len(upkeep) == len(ops):
-            return await self._commit(ops)
+            return await self._commit(ops, meanwhile)
         others = [place for place in range(len(ops)) if place not in set(upkeep)]
-        done = await self._commit([ops[place] for place in others])
+        done = await self._commit([ops[place] for place in others], meanwhile)
         try:
             beside = await self._commit([ops[place] for place in upkeep])
         except CallboardError as error:
@@ -140,8 +142,8 @@ class PostgresDriver:
             finally:
                 self._free.append(link)
 
-    async def _commit(self, ops: Sequence[Op[Any]]) -> Applied:
-        batch = Batch(ops, self._process, self._scopes)
+    async def _commit(self, ops: Sequence[Op[Any]], meanwhile: Callable[[], None] | None = None) -> Applied:
+        batch = Batch(ops, self._process, self._scopes, meanwhile)
         try:
             return await self._writer.use(batch.commit, seconds=COMMIT_SECONDS)
         except psycopg.Error as exc:

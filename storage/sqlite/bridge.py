@@ -54,6 +54,10 @@ class Executor(Protocol):
         """
         ...
 
+    def call_soon(self, fn: Callable[[], None], /) -> None:
+        """From within a batch: have `fn` called in the Trio thread. `fn` must not raise."""
+        ...
+
     async def aclose(self) -> None:
         """Finish the calls made so far, close the connection, end its thread. Shielded, at most CLOSE_SECONDS, then StoreDown.
 
@@ -95,6 +99,9 @@ class _ThreadConnection(aiosqlite.Connection):
 
     async def run(self, fn: Batch[T], /) -> T:
         return await self._execute(_guarded, fn, self._connection, self.path)
+
+    def call_soon(self, fn: Callable[[], None], /) -> None:
+        self._loop.call_soon_threadsafe(fn)
 
     async def _execute(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         if not self._running or self._connection is None:
@@ -166,6 +173,9 @@ class _InlineConnection:
             return _guarded(fn, self._connection, self.path)
         finally:
             await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def call_soon(self, fn: Callable[[], None], /) -> None:
+        fn()
 
     async def aclose(self) -> None:
         connection, self._connection = self._connection, None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -89,9 +89,12 @@ class SqliteDriver:
         """Nothing: nobody else writes to the file, and its clock is this process's."""
         task_status.started()
 
-    async def apply(self, ops: Sequence[Op[Any]]) -> Applied:
-        """Commit `ops` in one transaction; an op that is refused fails alone. Raises `StoreError` kinds or `StoreDown` for all."""
-        return await self._writer.run(partial(self._apply, ops, self.now()))
+    async def apply(self, ops: Sequence[Op[Any]], meanwhile: Callable[[], None] | None = None) -> Applied:
+        """Commit `ops` in one transaction; an op that is refused fails alone. Raises `StoreError` kinds or `StoreDown` for all.
+
+        `meanwhile` is called in the Trio thread once all of it is carried out and only the disk is waited for.
+        """
+        return await self._writer.run(partial(self._apply, ops, self.now(), meanwhile=meanwhile))
 
     async def read(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]:
         """Rows of each statement, all from one snapshot."""
@@ -119,7 +122,15 @@ class SqliteDriver:
         finally:
             conn.execute("COMMIT")
 
-    def _apply(self, ops: Sequence[Op[Any]], now: float, conn: sqlite3.Connection, *, last: bool = False) -> Applied:
+    def _apply(
+        self,
+        ops: Sequence[Op[Any]],
+        now: float,
+        conn: sqlite3.Connection,
+        *,
+        last: bool = False,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Applied:
         for name, known in self._files.items():
             if _identity(name) != known:
                 raise StoreError(_MOVED, path=shown(self.path))
@@ -141,6 +152,9 @@ class SqliteDriver:
         if last or now - self._floor_at >= FLOOR_SECONDS:
             self._floor_at = now
             conn.execute(self._sql["meta_put"], ("clock_floor", now))
+        if meanwhile is not None:
+            # Not earlier: with two threads at work at once, each waits for the interpreter more than it gets done.
+            self._writer.call_soon(meanwhile)
         try:
             conn.execute("COMMIT")
         except sqlite3.Error:

@@ -82,6 +82,23 @@ async def test_no_statement_of_a_running_store_reads_more_than_it_looks_for(conn
     assert not faults, "\n".join(faults)
 
 
+LONG = {"entry_seq": "seq", "event_n": "n", "marker_message": "message", "step_key": "key"}
+"""Indexes that begin with a session or a message, of which there may be any number of rows: the column that says which."""
+WHOLE = {"entries_count", "steps_forget", "steps_of", "transcript_tail"}
+"""What is asked of all of one session or turn, or goes along its order from one end."""
+
+
+@pytest.mark.spec("RT-13")
+async def test_no_statement_reads_a_whole_session_for_one_row_of_it(conn: Connection) -> None:
+    faults: list[str] = []
+    for name, text in sorted(TEXTS.items()):
+        for node in await plan_of(conn, text):
+            column = LONG.get(node.get("Index Name", ""))
+            if column and not re.search(rf"\b{column}\b", node.get("Index Cond", "")) and name not in WHOLE:
+                faults.append(f"{name} reads all rows of one in {node['Index Name']} ({node.get('Index Cond')})")
+    assert not faults, "\n".join(faults)
+
+
 @pytest.mark.spec("RT-13")
 async def test_what_may_walk_exists(conn: Connection) -> None:
     assert set(TEXTS) >= WALKS

@@ -109,14 +109,12 @@ class Hooks:
             self.locked_at = time.monotonic()
             return held
 
-        def committing(
-            this: Any, ops: Sequence[Any], now: float, conn: sqlite3.Connection, *, last: bool = False
-        ) -> Any:
-            return commit(this, ops, now, cast("sqlite3.Connection", _Watched(conn, ops, self.trap)), last=last)
+        def committing(this: Any, ops: Sequence[Any], now: float, conn: sqlite3.Connection, **given: Any) -> Any:
+            return commit(this, ops, now, cast("sqlite3.Connection", _Watched(conn, ops, self.trap)), **given)
 
-        async def applying(this: Any, ops: Sequence[Any]) -> Any:
+        async def applying(this: Any, ops: Sequence[Any], *meanwhile: Any) -> Any:
             try:
-                applied = await apply(this, ops)
+                applied = await apply(this, ops, *meanwhile)
             except CallboardError as error:
                 say("not_committed", error=error.code, ops=[type(op).__name__ for op in ops])
                 raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from callboard import Event, InvalidField, Turn, UnknownTarget
-from callboard.actors.tail import WINDOW, Feed, Resync
+from callboard.actors.tail import PORTION, WINDOW, Feed, Resync
 from callboard.storage.model.addresses import Scope
 from callboard.storage.model.sessions import Session
 from callboard.storage.ops import PruneEvents
@@ -119,6 +121,67 @@ async def test_one_log_tail_reads_once_for_many_followers(board: Board, autojump
     assert counted <= 10 * 4 + 10 * 3
     await trio.sleep(2)
     assert board.children("tails") == ()
+
+
+class _Crowd:
+    """Sinks of one tail: what each was pushed, and the loop's pass in which each push came."""
+
+    def __init__(self, board: Board, session: Session, size: int, cursor: int) -> None:
+        self.tails, self.session = board.runtime.desk.tails, session
+        self.passes = 0
+        self.pushed: list[tuple[_Member, int]] = []
+        self.on_push: Callable[[_Member], None] = lambda member: None
+        self.members = [_Member(self) for _ in range(size)]
+        for member in self.members:
+            assert self.tails.join(Scope(), session.id, member, cursor)
+
+    async def count(self) -> None:
+        """Another task of the same loop."""
+        while True:
+            await trio.lowlevel.checkpoint()
+            self.passes += 1
+
+
+class _Member:
+    def __init__(self, crowd: _Crowd) -> None:
+        self.crowd = crowd
+        self.got: list[int] = []
+
+    def push(self, events: tuple[Event, ...]) -> bool:
+        self.got.extend(event.id for event in events)
+        self.crowd.pushed.append((self, self.crowd.passes))
+        self.crowd.on_push(self)
+        return True
+
+
+@pytest.mark.spec("EVT-2")
+async def test_a_crowd_of_followers_keeps_no_other_task_waiting(board: Board) -> None:
+    session = await board.open()
+    await talk(board, session, turns=1)
+    start = len(await board.events(session))
+    crowd = _Crowd(board, session, 10 * PORTION, start)
+    left: list[_Member] = []
+
+    def leave(_: _Member) -> None:
+        """Half-way through the crowd somebody leaves whose turn has not come."""
+        if len(crowd.pushed) == 5 * PORTION:
+            left.append(next(member for member in crowd.members if not member.got))
+            crowd.tails.leave(Scope(), session.id, left[0])
+
+    crowd.on_push = leave
+    async with trio.open_nursery() as nursery:
+        await wait_all_tasks_blocked()
+        nursery.start_soon(crowd.count)
+        await board.ask(session)
+        log = [event.id for event in await board.events(session)][start:]
+        while any(member.got != log for member in crowd.members if member not in left):
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    by_pass = Counter(number for _, number in crowd.pushed)
+    # In one pass of the loop the counter may come after one portion and before the next.
+    assert max(by_pass.values()) <= 2 * PORTION
+    assert len(left) == 1
+    assert left[0].got == []
 
 
 @pytest.mark.spec("EVT-3")

@@ -131,7 +131,7 @@ async def test_a_store_that_refuses_every_batch_is_no_health(served: Served) -> 
     class Full:
         rides = False
 
-        async def apply(self, ops: Any) -> Any:
+        async def apply(self, ops: Any, meanwhile: Any = None) -> Any:
             raise StoreFull("no space is left", path="/somewhere/secret.db")
 
     commit._driver = Full()

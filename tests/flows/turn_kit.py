@@ -89,7 +89,9 @@ class Gate:
         # What holds claims up must not hold up what they would ride with.
         return self._inner.rides and not self.apart and Claim not in (*self.held, *self.broken)
 
-    async def apply(self, ops: Sequence[Op[Any]]) -> Applied:
+    async def apply(self, ops: Sequence[Op[Any]], meanwhile: Callable[[], None] | None = None) -> Applied:
+        if meanwhile is not None:
+            meanwhile()
         if any(isinstance(op, self.held) for op in ops):
             self.waiting.set()
             await self._open.wait()

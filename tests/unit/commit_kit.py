@@ -43,7 +43,7 @@ class Wake(Post):
 
 
 class Driver:
-    """Keeps every batch, waits at `gate`, and answers each op with its number."""
+    """Keeps every batch, answers each op with its number. Its statements wait at `work`, then its commit waits at `gate`; both are open."""
 
     name = "test"
     migrated: tuple[str, ...] = ()
@@ -51,15 +51,19 @@ class Driver:
 
     def __init__(self) -> None:
         self.batches: list[list[Post]] = []
-        self.gate = trio.Event()
+        self.work, self.gate = trio.Event(), trio.Event()
+        self.work.set()
         self.gate.set()
         self.fault: Exception | None = None
         self.touched: dict[str, int] = {}
         self.refuse: Callable[[Post], bool] = lambda op: False
 
-    async def apply(self, ops: Sequence[Op[Any]]) -> Applied:
+    async def apply(self, ops: Sequence[Op[Any]], meanwhile: Callable[[], None] | None = None) -> Applied:
         batch = [op for op in ops if isinstance(op, Post)]
         self.batches.append(batch)
+        await self.work.wait()
+        if meanwhile is not None:
+            meanwhile()
         await self.gate.wait()
         if self.fault is not None:
             raise self.fault

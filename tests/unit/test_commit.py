@@ -207,6 +207,89 @@ async def test_a_rider_may_leave_until_its_batch_has_begun(driver: Driver, group
     assert driver.numbers == [[2], [1, 9], [2]]
 
 
+async def test_a_rider_that_was_cancelled_a_moment_ago_takes_nothing(driver: Driver, group: GroupCommit) -> None:
+    taken: list[Take] = []
+
+    def make() -> Take:
+        taken.append(Take(9))
+        return taken[-1]
+
+    for _ in range(20):  # which task runs first, the rider's or the flusher's, is drawn
+        async with trio.open_nursery() as nursery:
+            driver.shut()
+            nursery.start_soon(group.apply, Post(0))
+            nursery.start_soon(group.ride, make)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            driver.gate.set()
+            with trio.CancelScope(shield=True):
+                await group.apply(Wake(1))
+    assert taken == []
+
+
+async def told(group: GroupCommit, op: Post, by: list[int]) -> None:
+    by.append(await group.apply(op))
+
+
+async def test_callers_are_told_while_the_next_batch_waits_for_the_disk(driver: Driver, group: GroupCommit) -> None:
+    results: list[int] = []
+    async with trio.open_nursery() as nursery:
+        driver.shut()
+        for n in (1, 2):
+            nursery.start_soon(told, group, Post(n), results)
+            await trio.testing.wait_all_tasks_blocked()
+        driver.work, free, driver.gate = trio.Event(), driver.gate, trio.Event()
+        free.set()
+        while len(driver.batches) < 2:
+            await trio.lowlevel.checkpoint()
+        assert results == []  # the second batch is at work, and what the first caller does next would be in its way
+        driver.work.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert results == [1]
+        driver.gate.set()
+    assert results == [1, 2]
+
+
+async def test_a_batch_that_is_kept_waiting_keeps_nobody_of_the_one_before(
+    driver: Driver, group: GroupCommit, autojump_clock: trio.testing.MockClock
+) -> None:
+    results: list[int] = []
+    async with trio.open_nursery() as nursery:
+        driver.shut()
+        for n in (1, 2, 3):
+            nursery.start_soon(told, group, Post(n), results)
+            await trio.testing.wait_all_tasks_blocked(0.001)
+        driver.work = trio.Event()
+        driver.gate.set()
+        await trio.sleep(2 * commit_module.TELL_SECONDS + 0.01)
+        assert results == [1]
+        driver.work.set()
+    assert sorted(results) == [1, 2, 3]
+
+
+async def test_callers_are_told_though_the_next_batch_fails(driver: Driver, group: GroupCommit) -> None:
+    results: list[int] = []
+    async with trio.open_nursery() as nursery:
+        driver.shut()
+        nursery.start_soon(told, group, Post(1), results)
+        await trio.testing.wait_all_tasks_blocked()
+
+        async def fails() -> None:
+            with pytest.raises(StoreFull):
+                await group.apply(Post(2))
+
+        nursery.start_soon(fails)
+        await trio.testing.wait_all_tasks_blocked()
+        work, driver.work = driver.work, trio.Event()
+        driver.gate.set()
+        while len(driver.batches) < 2:
+            await trio.lowlevel.checkpoint()
+        driver.fault = StoreFull("no room")
+        driver.work.set()
+        work.set()
+    assert results == [1]
+
+
 async def test_a_rider_that_waits_learns_that_the_store_ends(driver: Driver, changes: Changes) -> None:
     group = GroupCommit(driver, changes)
     async with trio.open_nursery() as nursery, trio.open_nursery() as running:

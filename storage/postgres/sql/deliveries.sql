@@ -27,7 +27,8 @@ SET done = excluded.done, data = excluded.data, result = excluded.result, at = e
 -- Pending messages that may join the running turn, oldest first.
 SELECT h.id, h.uid, h.message_id, h.kind, h.sender, h.sender_kind, h.sender_label, h.seq, h.chain, h.hops, h.created_at,
     h.payload, h.reply_to, t.content
-FROM message AS h JOIN entry AS t ON t.mailbox = h.mailbox AND t.seq = h.seq
+FROM message AS h
+JOIN LATERAL (SELECT x.content FROM entry AS x WHERE x.mailbox = h.mailbox AND x.seq = h.seq OFFSET 0) AS t ON true
 WHERE h.mailbox = $1 AND h.wakes = 1 AND h.status IN ('pending', 'processing') AND h.status = 'pending' AND h.steers = 1
 ORDER BY h.id LIMIT $2
 

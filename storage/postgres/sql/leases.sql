@@ -21,18 +21,18 @@ SELECT m.id, m.recipient, m.epoch, m.last_event, m.head, m.stop_at, m.stop_grace
         SELECT 1 FROM message AS x WHERE x.mailbox = m.id AND x.wakes = 0 AND x.status IN ('pending', 'processing') LIMIT 1
     ) IS NOT NULL)::int
 FROM (
-    SELECT b.id, b.due FROM unnest(:locked::bigint[]) AS v (id) JOIN mailbox AS b ON b.id = v.id
+    SELECT b.* FROM unnest(:locked::bigint[]) AS v (id)
+    CROSS JOIN LATERAL (SELECT * FROM mailbox AS x WHERE x.id = v.id OFFSET 0) AS b
     WHERE b.due <= :now ORDER BY b.due LIMIT :limit
-) AS d
-JOIN mailbox AS m ON m.id = d.id
+) AS m
 JOIN scope AS c ON c.id = m.scope
 LEFT JOIN session AS s ON s.mailbox = m.id
 LEFT JOIN LATERAL (
     SELECT x.* FROM message AS x
     WHERE x.mailbox = m.id AND x.wakes = 1 AND x.status IN ('pending', 'processing') ORDER BY x.id LIMIT 1
 ) AS h ON true
-LEFT JOIN entry AS t ON t.mailbox = m.id AND t.seq = h.seq
-ORDER BY d.due
+LEFT JOIN LATERAL (SELECT x.content FROM entry AS x WHERE x.mailbox = h.mailbox AND x.seq = h.seq OFFSET 0) AS t ON true
+ORDER BY m.due
 
 -- name: held_mailbox
 -- The same columns for a mailbox that is held.
@@ -48,7 +48,7 @@ FROM mailbox AS m
 JOIN scope AS c ON c.id = m.scope
 LEFT JOIN session AS s ON s.mailbox = m.id
 LEFT JOIN message AS h ON h.id = m.head
-LEFT JOIN entry AS t ON t.mailbox = m.id AND t.seq = h.seq
+LEFT JOIN LATERAL (SELECT x.content FROM entry AS x WHERE x.mailbox = h.mailbox AND x.seq = h.seq OFFSET 0) AS t ON true
 WHERE m.id = $1
 
 -- name: mailbox_claim
@@ -73,7 +73,8 @@ WHERE message.id = v.id AND message.status || '' IN ('pending', 'processing')
 -- What a turn takes along: next-turn rows ahead of the head, and rows that an earlier attempt of it had absorbed.
 SELECT h.id, h.uid, h.message_id, h.kind, h.sender, h.sender_kind, h.sender_label, h.seq, h.chain, h.hops, h.created_at,
     h.payload, h.reply_to, t.content, h.absorbed_by
-FROM message AS h JOIN entry AS t ON t.mailbox = h.mailbox AND t.seq = h.seq
+FROM message AS h
+JOIN LATERAL (SELECT x.content FROM entry AS x WHERE x.mailbox = h.mailbox AND x.seq = h.seq OFFSET 0) AS t ON true
 WHERE h.mailbox = $1 AND h.status IN ('pending', 'processing') AND h.id <> $2
     AND ((h.wakes = 0 AND h.id < $2) OR h.absorbed_by = $2)
 ORDER BY h.absorbed_by IS NULL, h.id LIMIT 200

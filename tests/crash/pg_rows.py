@@ -5,12 +5,12 @@ Here: the same words as for a file (`rows`), so that what must hold is asked of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg.rows import BaseRowFactory
 
 from callboard.tests.crash.rows import Rows
 
@@ -21,7 +21,7 @@ class Named(tuple[Any, ...]):
     names: Sequence[str]
 
     def __getitem__(self, key: Any) -> Any:
-        return tuple.__getitem__(self, self.names.index(key) if isinstance(key, str) else key)
+        return super().__getitem__(self.names.index(key) if isinstance(key, str) else key)
 
 
 def _named(cursor: psycopg.Cursor[Any]) -> Callable[[Sequence[Any]], Named]:
@@ -41,18 +41,37 @@ class PgRows(Rows):
     def __init__(self, url: str, side: Path) -> None:
         super().__init__(side)
         self._url = url
+        self._held: psycopg.Connection[Any] | None = None
+
+    @contextmanager
+    def held(self) -> Iterator[PgRows]:
+        """Itself, with one connection for all that is asked within."""
+        with self._opened() as self._held:
+            self._held.execute("SET default_transaction_read_only = on")
+            try:
+                yield self
+            finally:
+                self._held = None
+
+    @contextmanager
+    def _opened(self) -> Iterator[psycopg.Connection[Any]]:
+        with psycopg.connect(self._url, row_factory=_named, autocommit=True) as connection:
+            yield connection
 
     def all(self, sql: str, *values: Any) -> list[Any]:
-        factory: BaseRowFactory[Named] = _named
-        with psycopg.connect(self._url, row_factory=factory, autocommit=True) as connection:
-            connection.execute("SET default_transaction_read_only = on")
-            statement = sql.replace("%", "%%").replace("?", "%s")
-            return connection.execute(statement.encode(), values).fetchall()
+        if self._held is None:
+            with self.held():
+                return self.all(sql, *values)
+        return self._held.execute(_statement(sql), values).fetchall()
 
     def change(self, sql: str, *values: Any) -> int:
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            return connection.execute(sql.replace("?", "%s").encode(), values).rowcount
+        with self._opened() as connection:
+            return connection.execute(_statement(sql), values).rowcount
 
     def damage(self) -> list[str]:
         """Nothing: a server that finds a damaged page says so when it is read, and its foreign keys always hold."""
         return []
+
+
+def _statement(sql: str) -> bytes:
+    return sql.replace("%", "%%").replace("?", "%s").encode()

@@ -1,7 +1,7 @@
 """A scripted day: everything that a store is used for, by several people at once, in a process that may be killed anywhere in it.
 
 Runs in the worker process only. One line of stdin says which store, and where to die (`Job`); stdout tells what was accepted, what was
-seen, and `done`. Where its time may jump, a day of minutes takes a fraction of a second. Not here: the agents (`worker_cast`), points
+seen, and `done`. Time jumps, so that a day of minutes takes a fraction of a second. Not here: the agents (`worker_cast`), points
 (`worker_points`). Invariant: each part looks first at what is recorded, so that the next process can take the day up wherever this one died.
 """
 
@@ -17,12 +17,11 @@ from typing import Any, cast
 
 import attrs
 import trio
-from trio.testing import MockClock
 from worker_agents import Gates, make_agents
 from worker_cast import CAST, make_cast
 from worker_hooks import Wall, say
 from worker_points import WATCHED, Points, Steps, repeatable
-from worker_story import converse, known, settled, until
+from worker_story import converse, insist, known, once, settled, until
 from worker_tools import Side
 
 import callboard
@@ -38,16 +37,17 @@ REQUEUED = "msg_" + "0" * 32
 
 @attrs.frozen
 class Job:
-    """`url` of the store, `side` file of the tools. Dies at point `at`, if that is given. `after` is where the follower had got to.
+    """`url` of the store, `side` file of the tools. Struck at point `at`, if that is given, in the way `how` (`Points`); dead by it only if
+    that is "kill", and else each commit alone is a point. `after` is where the follower had got to.
 
     `skew` is what the wall clock is off from the start, `step` how much it is stepped at point `half` (seconds). `fresh` only opens the
-    sessions. `jumps` says that nothing but this process takes time, so that its clock may jump.
+    sessions.
     """
 
     url: str
     side: str
     seed: str
-    jumps: bool
+    how: str = "kill"
     at: int | None = None
     half: int | None = None
     after: int = 0
@@ -65,11 +65,10 @@ def live_a_day(wall: Wall) -> None:
     def step() -> None:
         wall.skew += job.step
 
-    points = Points(job.at, job.half, step)
+    points = Points(job.at, job.half, step, job.how)
     repeatable(job.seed)
-    WATCHED[job.url.partition(":")[0]](points)
-    clock = MockClock(autojump_threshold=0) if job.jumps else None
-    trio.run(_day, job, clock=clock, instruments=[Steps(points)])
+    clock = WATCHED[job.url.partition(":")[0]](points, job.url)
+    trio.run(_day, job, clock=clock, instruments=[Steps(points)] if job.how == "kill" else [])
     say("points", labels=points.labels)
     say("done")
 
@@ -77,21 +76,21 @@ def live_a_day(wall: Wall) -> None:
 async def _day(job: Job) -> None:
     side = Side(Path(job.side))
     agents = {**make_agents(side, Gates(), None), **make_cast(side)}
-    executor = "inline" if job.jumps else "thread"
-    async with open_runtime(job.url, agents=agents, tuning=TUNING, executor=executor) as runtime:
+    async with open_runtime(job.url, agents=agents, tuning=TUNING, executor="inline") as runtime:
         if job.fresh:
             for path, agent in CAST.items():
                 await runtime.open_session(path=path, agent=agent)
             return
         people = People(runtime)
         async with trio.open_nursery() as followers:
-            guide = await runtime.open_session(path="/guide", agent="guide")
+            live = once if job.how == "kill" else insist
+            guide = await live(partial(runtime.open_session, path="/guide", agent="guide"))
             seen = Seen(job.after)
-            followers.start_soon(seen.follow, runtime, guide.id)
+            followers.start_soon(live, partial(seen.follow, runtime, guide.id))
             async with trio.open_nursery() as nursery:
                 for part in PARTS:
-                    nursery.start_soon(part, people)
-            await settled(runtime)
+                    nursery.start_soon(live, partial(part, people))
+            await live(partial(settled, runtime))
             newest = (await runtime.store.reads.session(runtime.scope, guide.id)).newest_event
             await until(runtime, partial(seen.up_to, newest))
             followers.cancel_scope.cancel()

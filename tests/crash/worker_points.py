@@ -1,7 +1,8 @@
-"""The points at which the explorer kills a day: every boundary of a commit, and every await of the tasks that deliver.
+"""The points at which the explorer strikes a day: every boundary of a commit, and every await of the tasks that deliver.
 
-Runs in the worker process only. Here: counting them, dying at the chosen one, and what makes a day repeat itself to the step. Not here:
-the day (`worker_day`), and which points are tried (`explorer`). Invariant: point n of a day is the same place in every run of it.
+Runs in the worker process only. Here: counting them, dying at the chosen one, SQLite's, and what makes a day repeat itself to the step. Not
+here: the day (`worker_day`), PostgreSQL's (`worker_postgres`), which points are tried (`explorer`). Invariant: point n of a day is the same
+place in every run of it, where nothing but the process takes time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any, cast
 import attrs
 import trio
 from trio._core import _run as scheduler
+from trio.testing import MockClock
 from worker_hooks import say
+from worker_postgres import watch_postgres
 
 DELIVERING = ("session:", "callboard/dispatcher", "callboard/keeper")
 """How the tasks are called that take a message from its row to the commit of its turn; an end is settled inside them."""
@@ -24,11 +27,16 @@ DELIVERING = ("session:", "callboard/dispatcher", "callboard/keeper")
 
 @attrs.define
 class Points:
-    """Counts the points; the process kills itself at number `at`, and calls `halfway` at number `half`."""
+    """Counts the points; at number `at` it strikes, and calls `halfway` at number `half`.
+
+    `how`: "kill" and "stop" the process itself, "cut" its connection to the database; "restart" is for whoever hears of it to do.
+    """
 
     at: int | None
     half: int | None
     halfway: Callable[[], None]
+    how: str = "kill"
+    cut: Callable[[], None] = attrs.field(init=False)
     labels: list[str] = attrs.field(factory=list[str], init=False)
     commits: int = attrs.field(default=0, init=False)
 
@@ -38,8 +46,23 @@ class Points:
         if number == self.half:
             self.halfway()
         if number == self.at:
-            say("killed", point=number, label=label)
-            os.kill(os.getpid(), signal.SIGKILL)
+            say("struck", how=self.how, point=number, label=label)
+            self._strike()
+
+    def _strike(self) -> None:
+        match self.how:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "cut":
+                self.cut()
+            case _:
+                pass
+
+    def named(self, ops: Sequence[Any]) -> str:
+        """What a batch is called."""
+        return "+".join(type(op).__name__ for op in ops) or "nothing"
 
 
 class Steps(trio.abc.Instrument):
@@ -84,26 +107,27 @@ class _Pointed:
         return cursor
 
 
-def watch_sqlite(points: Points) -> None:
-    """Make each transaction of the SQLite driver reach four points."""
+def watch_sqlite(points: Points, _: str) -> trio.abc.Clock:
+    """Make each transaction of the SQLite driver reach four points; the clock for the day."""
     from callboard.storage.sqlite import driver
 
     commit, carry_out = driver.SqliteDriver._apply, driver.carry_out
 
-    def committing(this: Any, ops: Sequence[Any], now: float, conn: sqlite3.Connection, *, last: bool = False) -> Any:
-        pointed = cast("sqlite3.Connection", _Pointed(conn, points, _named(ops)))
-        return commit(this, ops, now, pointed, last=last)
+    def committing(this: Any, ops: Sequence[Any], now: float, conn: sqlite3.Connection, **given: Any) -> Any:
+        pointed = cast("sqlite3.Connection", _Pointed(conn, points, points.named(ops)))
+        return commit(this, ops, now, pointed, **given)
 
     def carrying_out(tx: Any, ops: Sequence[Any]) -> list[Any]:
         outcomes = carry_out(tx, ops)
-        points.reach(f"after the ops of {_named(ops)}")
+        points.reach(f"after the ops of {points.named(ops)}")
         return outcomes
 
     for owner, name, hook in ((driver.SqliteDriver, "_apply", committing), (driver, "carry_out", carrying_out)):
         setattr(owner, name, hook)
+    return MockClock(autojump_threshold=0)
 
 
-WATCHED: dict[str, Callable[[Points], None]] = {"sqlite": watch_sqlite}
+WATCHED: dict[str, Callable[[Points, str], trio.abc.Clock]] = {"sqlite": watch_sqlite, "postgresql": watch_postgres}
 """By the scheme of a store's URL."""
 
 
@@ -114,7 +138,3 @@ def repeatable(seed: str) -> None:
     os.urandom = chance.randbytes
     scheduler._r.seed(chance.random())
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _named(ops: Sequence[Any]) -> str:
-    return "+".join(type(op).__name__ for op in ops) or "nothing"

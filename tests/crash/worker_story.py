@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TypeVar
 
 import trio
 
 import callboard
-from callboard.storage.model.errors import Inactive
+from callboard.storage.model.errors import Inactive, Unavailable
 from callboard.storage.model.states import OPEN
+
+T = TypeVar("T")
 
 
 async def converse(runtime: callboard.Runtime) -> None:
@@ -73,3 +76,17 @@ async def until(runtime: callboard.Runtime, holds: Callable[[], Awaitable[bool]]
             with trio.move_on_after(1):
                 await changed.wait()
             changed = trio.Event()
+
+
+async def once(do: Callable[[], Awaitable[T]]) -> T:
+    """Do it, and fail with it."""
+    return await do()
+
+
+async def insist(do: Callable[[], Awaitable[T]]) -> T:
+    """Do it again wherever the store has failed it: what it sends has ids, so that it may be sent again."""
+    while True:
+        try:
+            return await do()
+        except* Unavailable:
+            pass

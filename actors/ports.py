@@ -20,13 +20,28 @@ T = TypeVar("T")
 class Spawn(Protocol):
     """Starts a temporary child: never restarted, never counted; its failure harms nobody else (RT-3)."""
 
-    def start(
-        self, name: str, fn: Callable[..., Awaitable[object]], /, *args: Any, scope: trio.CancelScope | None = None
-    ) -> None:
-        """Start `fn(*args)` now. It is stopped by cancelling `scope`, if it brings one, which it enters itself.
+    def start(self, name: str, fn: Callable[..., Awaitable[object]], /, *args: Any) -> None:
+        """Start `fn(*args)` now. Raises if a child of that name lives or there are too many."""
+        ...
 
-        Raises if a child of that name lives or there are too many.
-        """
+
+class Staged(Protocol):
+    """Something to do with an end of its own: what `begin` returns is awaited, and `end` is told how that went.
+
+    Both are called in the task. `scope` is what stops it; it enters and leaves that itself.
+    """
+
+    @property
+    def scope(self) -> trio.CancelScope: ...
+    def begin(self) -> Awaitable[object]: ...
+    async def end(self, result: object, error: BaseException | None, /) -> None: ...
+
+
+class SpawnStaged(Protocol):
+    """Starts temporary children of many thousands that wait most of the time."""
+
+    def start_staged(self, name: str, staged: Staged, /) -> None:
+        """Start it now. Raises if a child of that name lives or there are too many."""
         ...
 
 

@@ -21,7 +21,7 @@ from ...storage.model.errors import CallboardError
 from ...storage.ops import Claim, HandBack
 from ...storage.ops.leases import Claims
 from ..desk import Desk
-from ..ports import Spawn
+from ..ports import SpawnStaged
 from ..session.agents.base import Runs
 from ..session.tokens import Pulse
 from .delivery import Delivery, Floor
@@ -33,7 +33,9 @@ CLAIM_MOST: Final = 256
 class Dispatcher:
     """The actor `dispatcher:<process>`. `live` are its deliveries by mailbox row."""
 
-    def __init__(self, desk: Desk, agents: Mapping[str, Runs], sessions: Spawn, pulse: Pulse, process: str) -> None:
+    def __init__(
+        self, desk: Desk, agents: Mapping[str, Runs], sessions: SpawnStaged, pulse: Pulse, process: str
+    ) -> None:
         self.address = f"dispatcher:{process}"
         self.scope = trio.CancelScope()
         self.process = process
@@ -144,10 +146,12 @@ class Dispatcher:
         """Start a delivery for each; return how long there is nothing to do."""
         self._nonce = None
         before, asked, most = self._before, self._asked, self._most
+        # The times of what was taken together are kept once.
+        now, trusted = trio.current_time(), dict[float, float]()
         for claimed in claims.claimed:
             # Less than a whole lease if this was asked again.
-            trusted = before + min(self._tuning.lease_seconds, claimed.lease_until - asked)
-            await self._start(Delivery(claimed, self._floor, trusted))
+            until = before + min(self._tuning.lease_seconds, claimed.lease_until - asked)
+            await self._start(Delivery(claimed, self._floor, trusted.setdefault(until, until), now))
         if len(claims.claimed) == most:
             return 0.0
         due = self._tuning.poll_seconds if claims.next_due is None else claims.next_due - self._store.now()
@@ -177,13 +181,13 @@ class Dispatcher:
         if row not in self.live and not self._draining and not late:
             self.live[row] = delivery
             try:
-                self._sessions.start(delivery.address, delivery.run, scope=delivery.scope)
+                self._sessions.start_staged(delivery.address, delivery)
             except Exception as error:
                 self.live.pop(row)
                 log.warning("%s could not be started: %s", delivery.address, error)
             else:
                 return
-        await delivery.end(
+        await delivery.settle(
             HandBack(delivery.claimed.lease, "not started", delay=0.0 if self._draining or late else 1.0)
         )
 

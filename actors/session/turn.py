@@ -118,8 +118,10 @@ class Turn:
     def messages(self) -> list[TurnMessage]:
         """The head, what came along, and what has been steered in, in order of acceptance."""
         if self._messages is None:
-            came = (message for message in self._claimed.carried if not message.steered)
-            self._messages = sorted([self._claimed.head, *came], key=lambda message: message.row)
+            self._messages = [self._claimed.head]
+            if self._claimed.carried:
+                self._messages.extend(message for message in self._claimed.carried if not message.steered)
+                self._messages.sort(key=lambda message: message.row)
         return self._messages
 
     @property
@@ -131,7 +133,7 @@ class Turn:
 
     @property
     def tools(self) -> AgentTools:
-        """The five agent tools."""
+        """The agent tools."""
         return AgentTools(self)
 
     @property

@@ -150,7 +150,6 @@ def _claimed(
         attempts=row[30],
         max_attempts=row[31],
         takeovers=takeovers,
-        steps=lease.attempt > 1,
         stop=stop,
         deadline=row[15],
     )

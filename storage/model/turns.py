@@ -51,6 +51,14 @@ class Step:
 
 
 @attrs.frozen
+class Summary:
+    """What a model made of a session's entries up to number `upto`, for prompts that come later."""
+
+    upto: int
+    text: str
+
+
+@attrs.frozen(weakref_slot=False)
 class Lease:
     """The right to write for one mailbox until it is lost. `mailbox` is the row; `head` the head message's row; `attempt` its claim ordinal."""
 
@@ -61,7 +69,7 @@ class Lease:
     attempt: int
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class TurnMessage:
     """A message as an agent sees it. `payload` is undecoded JSON text: decoding it is a step that may fail alone (RT-12)."""
 
@@ -89,11 +97,11 @@ class StopRequest:
     grace: float
 
 
-@attrs.frozen
+@attrs.frozen(weakref_slot=False)
 class Claimed:
     """One claimed mailbox: everything that its turn needs, so that no read follows.
 
-    `attempts` and `takeovers` are of the head; `steps` says whether the step log has rows for it; `deadline` is a child's time limit.
+    `attempts` and `takeovers` are of the head; `deadline` is a child's time limit.
     """
 
     lease: Lease
@@ -108,7 +116,6 @@ class Claimed:
     attempts: int
     max_attempts: int
     takeovers: int
-    steps: bool
     stop: StopRequest | None
     deadline: float | None
 
@@ -116,3 +123,8 @@ class Claimed:
     def session(self) -> str:
         """The session whose mailbox it is."""
         return session_at(self.lease.recipient)
+
+    @property
+    def steps(self) -> bool:
+        """Whether the step log may have rows for it: an earlier attempt may have left some."""
+        return self.lease.attempt > 1

@@ -12,6 +12,7 @@ entry and a task; nothing is told to an observer but stuck children.
 Invariant: a name belongs to at most one living task, from `start` until that task has ended, stuck or not.
 """
 
+import math
 import time
 from collections.abc import Awaitable, Callable
 from itertools import islice
@@ -21,14 +22,19 @@ import trio
 
 from .checks import check_count, check_name, check_number, member
 from .errors import AlreadyRunning, NotRunning, TooManyChildren
-from .lives import TemporaryLife
+from .lives import TaskLife, TemporaryLife
 from .reports import Node, Observer, Stuck, guarded
 from .specs import Child, ChildSpec
+from .stages import Staged, StagedLife
 from .terms import Kind, Restart, State
 
 _Ts = TypeVarTuple("_Ts")
 _Fn = Callable[..., Awaitable[object]]
 OnFailure = Callable[[str, Exception], object]
+
+
+SAME_SECONDS = 0.001
+"""Children that begin within this time show one time of beginning: a number of its own for each would be kept as long as they live."""
 
 
 class DynamicSupervisor:
@@ -66,9 +72,14 @@ class DynamicSupervisor:
         self._observer = observer
         self._clock = clock
         self._tasks: dict[str, TemporaryLife] = {}
+        self._over = self._ended
+        """One for all: a bound method for each child would be kept as long as it lives."""
         self._nursery: trio.Nursery | None = None
         self._empty = trio.Event()
         self._interrupted = False
+        self._newest = -math.inf
+        self._asked_at: dict[str, float] = {}
+        """Of the children that are being stopped, on Trio's clock."""
         self._enter(State.STOPPED)
 
     @overload
@@ -79,33 +90,29 @@ class DynamicSupervisor:
         /,
         *args: *_Ts,
         cooperative: Literal[False] = False,
-        scope: trio.CancelScope | None = None,
     ) -> None: ...
     @overload
     def start(self, name: str, fn: _Fn, /, *args: object, cooperative: Literal[True]) -> None: ...
-    def start(
-        self, name: str, fn: _Fn, /, *args: object, cooperative: bool = False, scope: trio.CancelScope | None = None
-    ) -> None:
+    def start(self, name: str, fn: _Fn, /, *args: object, cooperative: bool = False) -> None:
         """Start `fn(*args)` as a child; a cooperative one gets `child=` (a `Child`) as well.
 
-        With `scope` the child is stopped by cancelling that, which it enters itself around all that may take long: the
-        scope that it has anyway then serves for this too. Its other awaits are cut off if this supervisor is cancelled.
         Returns at once; the child begins at the caller's next checkpoint. Raises `AlreadyRunning` while the name's last
         task lives, `TooManyChildren`, and `NotRunning` outside `run` or while it stops; then nothing was started.
         """
-        nursery = self._nursery
-        if nursery is None or self._state is not State.RUNNING:
-            raise NotRunning(self.name)
-        tasks = self._tasks
-        if name in tasks:
-            raise AlreadyRunning(name)
-        if len(tasks) >= self._max_children:
-            raise TooManyChildren(self.name, self._max_children)
+        nursery = self._room_for(name)
         child = Child(name, trio.Event()) if cooperative else None
         # Shielded for the reason given in `lives`: `run` stops the children, within their grace.
-        own = scope is not None
-        task = tasks[name] = TemporaryLife(name, scope or trio.CancelScope(shield=True), own, self._clock(), child)
+        task = self._tasks[name] = TaskLife(name, self._beginning(), trio.CancelScope(shield=True), child)
         nursery.start_soon(self._live, task, fn, args, name=name)
+
+    def start_staged(self, name: str, staged: Staged, /) -> None:
+        """The same for a child with an end of its own, which takes less memory while it waits (see `stages`).
+
+        It is stopped by cancelling its scope. Its awaits outside of that are cut off if this supervisor is cancelled.
+        """
+        nursery = self._room_for(name)
+        task = self._tasks[name] = StagedLife(name, self._beginning(), staged, self._over)
+        nursery.start_soon(task.run, name=name)
 
     def running(self, name: str) -> bool:
         """Whether the name's task lives, also while it stops or is stuck."""
@@ -191,30 +198,48 @@ class DynamicSupervisor:
         self._state = state
         self._since = self._clock()
 
-    async def _live(self, task: TemporaryLife, fn: _Fn, args: tuple[object, ...]) -> None:
+    def _room_for(self, name: str) -> trio.Nursery:
+        if self._nursery is None or self._state is not State.RUNNING:
+            raise NotRunning(self.name)
+        if name in self._tasks:
+            raise AlreadyRunning(name)
+        if len(self._tasks) >= self._max_children:
+            raise TooManyChildren(self.name, self._max_children)
+        return self._nursery
+
+    def _beginning(self) -> float:
+        """The time, kept once for all that begin within a millisecond."""
+        now = self._clock()
+        if not 0 <= now - self._newest < SAME_SECONDS:
+            self._newest = now
+        return self._newest
+
+    async def _live(self, task: TaskLife, fn: _Fn, args: tuple[object, ...]) -> None:
         try:
             work = fn(*args) if task.child is None else fn(*args, child=task.child)
             # The child keeps what it needs of them, and may let go of the rest.
             del fn, args
-            if task.own:
+            with task.scope:
                 await work
-            else:
-                with task.scope:
-                    await work
-        except Exception as error:
-            # The name first: `on_failure` may start the next task under it.
-            self._forget(task)
+        except BaseException as error:
+            self._ended(task, error)
+        else:
+            self._ended(task, None)
+
+    def _ended(self, task: TemporaryLife, error: BaseException | None) -> None:
+        """The last that a child's task does. What is no `Exception` is raised again."""
+        # The name first: `on_failure` may start the next task under it.
+        self._forget(task)
+        if isinstance(error, Exception):
             if self._on_failure is not None:
                 guarded(self._on_failure, task.name, error)
-        except BaseException:
+        elif error is not None:
             self._interrupted = True
-            self._forget(task)
-            raise
-        else:
-            self._forget(task)
+            raise error
 
     def _forget(self, task: TemporaryLife) -> None:
         del self._tasks[task.name]
+        self._asked_at.pop(task.name, None)
         if task.gone is not None:
             task.gone.set()
         if not self._tasks:
@@ -222,14 +247,15 @@ class DynamicSupervisor:
 
     def _ask(self, task: TemporaryLife) -> None:
         self._mark(task, State.STOPPING)
-        task.ask(trio.current_time(), self._grace_seconds)
+        self._asked_at[task.name] = now = trio.current_time()
+        task.ask(now, self._grace_seconds)
 
     def _mark(self, task: TemporaryLife, state: State) -> None:
         task.state = state
         task.since = self._clock()
 
     async def _watch(self, task: TemporaryLife) -> None:
-        with trio.move_on_at(task.asked_at + self.stop_seconds):
+        with trio.move_on_after(self.stop_seconds):
             await task.wait_gone()
         self._report_stuck(task)
 
@@ -237,7 +263,7 @@ class DynamicSupervisor:
         if self._tasks.get(task.name) is task and task.state is State.STOPPING:
             self._mark(task, State.STUCK)
             if self._observer is not None:
-                guarded(self._observer, Stuck(self.name, task.name, trio.current_time() - task.asked_at))
+                guarded(self._observer, Stuck(self.name, task.name, trio.current_time() - self._asked_at[task.name]))
 
     async def _stop_children(self, *, hurry: bool = False) -> None:
         self._enter(State.STOPPING)

@@ -133,28 +133,43 @@ class TemporaryLife:
     """A child of a dynamic supervisor: one incarnation, and nothing that a short life rarely needs."""
 
     name: str
-    scope: trio.CancelScope
-    own: bool
-    """Whether the child enters `scope` itself."""
     since: float
-    child: Child | None
-    state: State = State.RUNNING
-    asked_at: float = math.inf
-    gone: trio.Event | None = None
+    state: State = attrs.field(default=State.RUNNING, kw_only=True)
+    gone: trio.Event | None = attrs.field(default=None, kw_only=True)
     """Made only if somebody waits: most children end unwatched."""
 
+    @property
+    def scope(self) -> trio.CancelScope:
+        """What stops it."""
+        raise NotImplementedError
+
     def ask(self, now: float, grace_seconds: float) -> None:
-        self.asked_at = now
-        if self.child is None or grace_seconds == 0:
-            self.scope.cancel()
-        else:
-            self.child.stopping.set()
-            self.scope.deadline = now + grace_seconds
+        """Ask it to stop: cancelled at once, or after its grace if it is cooperative."""
+        self.scope.cancel()
 
     async def wait_gone(self) -> None:
         if self.gone is None:
             self.gone = trio.Event()
         await self.gone.wait()
+
+
+@attrs.define(eq=False, weakref_slot=False)
+class TaskLife(TemporaryLife):
+    """One whose task enters a scope of its own; a cooperative one has a `child`."""
+
+    _scope: trio.CancelScope
+    child: Child | None
+
+    @property
+    def scope(self) -> trio.CancelScope:
+        return self._scope
+
+    def ask(self, now: float, grace_seconds: float) -> None:
+        if self.child is None or grace_seconds == 0:
+            self.scope.cancel()
+        else:
+            self.child.stopping.set()
+            self.scope.deadline = now + grace_seconds
 
 
 @attrs.define(eq=False)

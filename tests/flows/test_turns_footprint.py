@@ -31,7 +31,7 @@ def scopes(task: trio.lowlevel.Task) -> int:
     return number
 
 
-async def test_an_actor_that_waits_is_one_task_with_one_scope_and_two_coroutines_around_its_agent(
+async def test_an_actor_that_waits_is_one_task_with_one_scope_and_no_coroutine_around_its_agent(
     autojump_clock: MockClock,
 ) -> None:
     tasks: list[trio.lowlevel.Task] = []
@@ -50,8 +50,10 @@ async def test_an_actor_that_waits_is_one_task_with_one_scope_and_two_coroutines
         await trio.testing.wait_all_tasks_blocked()
         assert trio.lowlevel.current_statistics().tasks_living == before + 1
         (task,), (turn,) = tasks, turns
-        assert list(coroutines(task))[:3] == ["_live", "run", "agent"]
+        assert list(coroutines(task))[:2] == ["agent", "wait"]
         assert scopes(task) == 1
+        (delivery,) = board.runtime.dispatcher.live.values()
+        assert delivery.scope.deadline == delivery.trusted_until
         made = {name for name in Turn.__slots__ if getattr(turn, name)}
         assert made == {"desk", "_claimed", "_pulse"}, "what the agent has not used is not made"
         release.set()

@@ -50,28 +50,6 @@ async def test_stop_asks_the_cooperative_and_cancels_the_others(autojump_clock: 
     assert events == []
 
 
-async def test_a_child_with_a_scope_of_its_own_is_stopped_through_it_and_may_finish(autojump_clock: MockClock) -> None:
-    log: list[str] = []
-
-    async def guarded(scope: trio.CancelScope) -> None:
-        with scope:
-            await trio.sleep_forever()
-        await trio.sleep(2)
-        log.append(f"finished at {trio.current_time():g}")
-
-    pool = DynamicSupervisor("pool", grace_seconds=4)
-    async with open_tree(Supervisor("root", [pool.spec()])):
-        for name in ("one", "two"):
-            scope = trio.CancelScope()
-            pool.start(name, guarded, scope, scope=scope)
-        await trio.sleep(1)
-        assert pool.stop("one")
-        await pool.wait_ended("one")
-        assert log == ["finished at 3"]
-        assert pool.running("two")
-    assert log == ["finished at 3", "finished at 5"]
-
-
 async def test_all_are_stopped_at_the_same_time_within_one_grace(autojump_clock: MockClock) -> None:
     log: list[str] = []
     pool = DynamicSupervisor("pool", grace_seconds=4)

@@ -82,14 +82,22 @@ async def test_no_statement_of_a_running_store_reads_more_than_it_looks_for(conn
     assert not faults, "\n".join(faults)
 
 
-LONG = {"entry_seq": "seq", "event_n": "n", "marker_message": "message", "step_key": "key"}
-"""Indexes that begin with a session or a message, of which there may be any number of rows: the column that says which."""
+LONG = {
+    "entry_seq": "seq",
+    "event_n": "n",
+    "mailbox_recent": "updated_at",
+    "marker_message": "message",
+    "message_key": "message_id",
+    "session_path": "path",
+    "step_key": "key",
+}
+"""Indexes that begin with a project, a session or a message, of which there may be any number of rows: the column that says which."""
 WHOLE = {"entries_count", "steps_forget", "steps_of", "transcript_tail"}
 """What is asked of all of one session or turn, or goes along its order from one end."""
 
 
 @pytest.mark.spec("RT-13")
-async def test_no_statement_reads_a_whole_session_for_one_row_of_it(conn: Connection) -> None:
+async def test_no_statement_reads_a_whole_project_or_session_for_one_row_of_it(conn: Connection) -> None:
     faults: list[str] = []
     for name, text in sorted(TEXTS.items()):
         for node in await plan_of(conn, text):

@@ -4,7 +4,9 @@
 -- The mailboxes of recipients in a scope with their counters, and whether their sessions still take mail.
 SELECT v.recipient, v.scope, m.id, m.last_seq, m.last_event, m.depth, m.due, s.deleted_at, s.kind, s.id
 FROM unnest($1::text[], $2::bigint[]) AS v (recipient, scope)
-JOIN mailbox AS m ON m.recipient = v.recipient AND m.scope = v.scope LEFT JOIN session AS s ON s.mailbox = m.id
+CROSS JOIN LATERAL (SELECT * FROM mailbox AS x WHERE x.recipient = v.recipient OFFSET 0) AS m
+LEFT JOIN session AS s ON s.mailbox = m.id
+WHERE m.scope = v.scope
 
 -- name: message_insert
 -- New pending messages; a taken id or key inserts nothing.

@@ -60,8 +60,9 @@ WHERE mailbox = $1 AND status IN ('pending', 'processing') ORDER BY id
 -- name: stop_target
 -- What a stop needs to know of a session's running turn.
 SELECT m.id, m.head, m.stop_at, h.uid, m.last_event, s.deleted_at, s.kind, m.stop_key, m.stop_key_turn
-FROM mailbox AS m LEFT JOIN session AS s ON s.mailbox = m.id LEFT JOIN message AS h ON h.id = m.head
-WHERE m.recipient = $1 AND m.scope = $2
+FROM (SELECT * FROM mailbox AS x WHERE x.recipient = $1 OFFSET 0) AS m
+LEFT JOIN session AS s ON s.mailbox = m.id LEFT JOIN message AS h ON h.id = m.head
+WHERE m.scope = $2
 
 -- name: stop_store
 -- Store a stop for the running turn; the first one stands.

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .actors.session.agents.chat import ChatAgent as ChatAgent
     from .actors.session.agents.scripted import Rule as Rule
     from .actors.session.agents.scripted import Scripted as Scripted
+    from .actors.session.prompt.blocks import Block as Block
+    from .actors.session.prompt.standard import standard_blocks as standard_blocks
     from .actors.session.steps import Interrupted as Interrupted
     from .actors.session.turn import Call as Call
     from .actors.session.turn import Tool as Tool
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from .storage.model.errors import MailboxFull as MailboxFull
     from .storage.model.errors import MessageConflict as MessageConflict
     from .storage.model.errors import NotFound as NotFound
+    from .storage.model.errors import NotPermitted as NotPermitted
     from .storage.model.errors import PathTaken as PathTaken
     from .storage.model.errors import RuntimeFailed as RuntimeFailed
     from .storage.model.errors import StoreError as StoreError
@@ -39,7 +42,9 @@ if TYPE_CHECKING:
     from .storage.model.events import Event as Event
     from .storage.model.messages import MessageView as MessageView
     from .storage.model.messages import Receipt as Receipt
+    from .storage.model.policies import Edge as Edge
     from .storage.model.sessions import Entry as Entry
+    from .storage.model.sessions import Handoff as Handoff
     from .storage.model.sessions import Session as Session
     from .supervisors.portal import Portal as Portal
     from .supervisors.portal import open_portal as open_portal
@@ -49,13 +54,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Agent": "actors.session.agents.base",
+    "Block": "actors.session.prompt.blocks",
     "Budget": "actors.session.agents.chat",
     "Call": "actors.session.turn",
     "CallboardError": "storage.model.errors",
     "ChatAgent": "actors.session.agents.chat",
     "ChatModel": "actors.models.openai",
+    "Edge": "storage.model.policies",
     "Entry": "storage.model.sessions",
     "Event": "storage.model.events",
+    "Handoff": "storage.model.sessions",
     "Interrupted": "actors.session.steps",
     "InvalidField": "storage.model.errors",
     "LeaseLost": "storage.model.errors",
@@ -64,6 +72,7 @@ _HOMES = {
     "MessageView": "storage.model.messages",
     "ModelLimits": "actors.models.openai",
     "NotFound": "storage.model.errors",
+    "NotPermitted": "storage.model.errors",
     "PathTaken": "storage.model.errors",
     "Portal": "supervisors.portal",
     "Receipt": "storage.model.messages",
@@ -84,18 +93,22 @@ _HOMES = {
     "client": "actors.client",
     "open_portal": "supervisors.portal",
     "open_runtime": "supervisors.runtime",
+    "standard_blocks": "actors.session.prompt.standard",
     "tool": "actors.session.turn",
 }
 
 __all__ = [
     "Agent",
+    "Block",
     "Budget",
     "Call",
     "CallboardError",
     "ChatAgent",
     "ChatModel",
+    "Edge",
     "Entry",
     "Event",
+    "Handoff",
     "Interrupted",
     "InvalidField",
     "LeaseLost",
@@ -104,6 +117,7 @@ __all__ = [
     "MessageView",
     "ModelLimits",
     "NotFound",
+    "NotPermitted",
     "PathTaken",
     "Portal",
     "Receipt",
@@ -124,6 +138,7 @@ __all__ = [
     "client",
     "open_portal",
     "open_runtime",
+    "standard_blocks",
     "tool",
 ]
 

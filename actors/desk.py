@@ -6,8 +6,8 @@ Invariant: a send returns after its row is committed (INB-1).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Final, Protocol
 
@@ -16,16 +16,27 @@ import trio
 
 from ..storage.model.addresses import PEER, Scope, Sender, check_path, session_address, session_at
 from ..storage.model.approvals import Approval
-from ..storage.model.errors import Conflict, InvalidField, NotFound, UnknownAgent, UnknownTarget, WouldDeadlock
+from ..storage.model.errors import (
+    Conflict,
+    InvalidField,
+    NotFound,
+    PathTaken,
+    UnknownAgent,
+    UnknownTarget,
+    WouldDeadlock,
+)
 from ..storage.model.events import TERMINAL
-from ..storage.model.ids import message_of_turn
+from ..storage.model.ids import message_of_turn, turn_id
 from ..storage.model.limits import PAGE_LIMIT
 from ..storage.model.messages import Kind, MessageView, Receipt, check_text
+from ..storage.model.policies import ROOT, By
 from ..storage.model.sessions import Entry, Session, SessionKind
 from ..storage.model.states import OPEN
-from ..storage.ops import AnswerApproval, Cancel, DeleteSession, RequestStop, Requeue, UpdateSession
+from ..storage.model.turns import StepKind
+from ..storage.ops import AnswerApproval, Cancel, DeleteSession, Navigate, RequestStop, Requeue
 from ..storage.ops.inbox import enqueue
-from ..storage.ops.sessions import Opened, check_title, open_session
+from ..storage.ops.namespace import Navigated
+from ..storage.ops.sessions import Opened, open_session, update_session
 from ..storage.ops.upkeep import Pruned, PruneMessages, Stopping
 from ..storage.reads import page_limit
 from ..storage.store import Store
@@ -43,13 +54,19 @@ ID_CHARS: Final = 512
 
 @attrs.define
 class Desk:
-    """The doors to one store in one process. `agents` are the names that may be opened here."""
+    """The doors to one store in one process. `agents` are the names that may be opened here, `purposes` what each says that it is for.
+
+    The first of `agents` is the default: it has the root of a project where nobody has opened that with another one.
+    """
 
     store: Store
     agents: Collection[str]
     spawn: Spawn
     tuning: Tuning = attrs.field(factory=Tuning)
     meter: Meter = attrs.field(factory=Unwatched)
+    purposes: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    home: Scope | None = None
+    """The project that is there from the beginning: others must have been opened by somebody before they have a root."""
     tails: Tails = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -64,16 +81,22 @@ class Desk:
         title: str = "",
         must_create: bool = False,
         id: str | None = None,
+        by: By = By.OPERATOR,
     ) -> Opened:
-        """Open a session, or get the one at `path`. Raises `UnknownAgent`, `PathTaken`, `InvalidField`.
+        """Open a session, or get the one at `path`. Raises `UnknownAgent`, `PathTaken`, `InvalidField`; `NotPermitted` for an agent.
 
+        Which agent has the root is the operator's choice: for others it is there already, with the default one (NS-3).
         With an `id` of the caller's making the call can be repeated: a session of that id is returned as it is. Raises `UnknownTarget`
         if that was deleted, `Conflict` if the id has opened another one.
         """
         self.check_agent(agent)
         if id is not None:
             check_text(id, "id", ID_CHARS)
-        op = open_session(scope, agent, path=path, title=title, must_create=must_create, kind=SessionKind.INTERACTIVE)
+        if path == ROOT and by is not By.OPERATOR:
+            await self.root(scope)
+        op = open_session(
+            scope, agent, path=path, title=title, must_create=must_create, kind=SessionKind.INTERACTIVE, by=by
+        )
         return await self.store.apply(op if id is None else attrs.evolve(op, id=id))
 
     def check_agent(self, agent: str) -> str:
@@ -83,10 +106,44 @@ class Desk:
             raise UnknownAgent(f"no agent is called {agent!r}; known: {known}", path="agent")
         return agent
 
+    async def root(self, scope: Scope) -> Session:
+        """The session at `/`, which every project has: it is opened at its first use, if it was not before (NS-3).
+
+        Raises `UnknownTarget` for a project that nobody has opened, and where no agent is known.
+        """
+        try:
+            return await self.store.reads.session_at(scope, ROOT)
+        except UnknownTarget:
+            default = next(iter(self.agents), None)
+            if default is None or not (scope == self.home or await self.store.reads.project_known(scope)):
+                raise
+        with suppress(PathTaken):  # by another process, whose default is another agent
+            return (await self.open(scope, default, path=ROOT)).session
+        return await self.store.reads.session_at(scope, ROOT)
+
+    async def check_edge(self, scope: Scope, sender: Sender, target: Session) -> None:
+        """Refuse what an agent would send to a session that the project's rules keep it from: the one place that does (NS-4).
+
+        A session and its own children may write to each other. Raises `NotPermitted`.
+        """
+        if sender.kind != "session":
+            return
+        rules, default = await self.store.reads.rules(scope), self.tuning.edge
+        if rules.all_collaborate(default):
+            return
+        source = await self.store.reads.session(scope, sender.id)
+        if target.parent != source.id and source.parent != target.id:
+            rules.check_send(source.path, target.path, default)
+
     async def find(self, scope: Scope, address: str) -> Session:
-        """The session that an id or a path names. Raises `UnknownTarget`; `InvalidField` for a path that is not canonical."""
+        """The session that an id or a path names, or a path that it had: its path now is in the answer.
+
+        Raises `UnknownTarget`; `InvalidField` for a path that is not canonical.
+        """
         if PEER.match(address):
             raise UnknownTarget("no peer of that id is paired", path="agent_id")
+        if address == ROOT:
+            return await self.root(scope)
         if address.startswith("/"):
             return await self.store.reads.session_at(scope, check_path(address))
         return await self.store.reads.session(scope, _session(session_at(address)))
@@ -103,8 +160,10 @@ class Desk:
     ) -> Receipt:
         """Post to a session; returns once the message is a committed row.
 
-        Raises `InvalidField`, `UnknownTarget`, `MessageConflict`, `MailboxFull`, `Busy`.
+        Raises `InvalidField`, `UnknownTarget`, `MessageConflict`, `MailboxFull`, `Busy`; `NotPermitted` for an agent, by the rules.
         """
+        if sender.kind == "session":
+            await self.check_edge(scope, sender, await self.store.reads.session(scope, _session(session)))
         op = enqueue(
             scope,
             session_address(_session(session)),
@@ -119,6 +178,21 @@ class Desk:
     async def receipt(self, scope: Scope, message: str, *, principal: str | None = None) -> MessageView:
         """Which stage a message is in, by either id. Raises `NotFound`, `AmbiguousId`."""
         return await self.store.reads.message(scope, _message(message), principal=principal)
+
+    async def steered_round(self, scope: Scope, message: MessageView) -> int | None:
+        """How many model rounds of another message's turn it came after when that took it in (INB-10).
+
+        None: it was not steered into a turn, or that turn's steps are forgotten.
+        """
+        if message.turn_id == turn_id(message.id):
+            return None
+        steps = await self.store.reads.steps(scope, message_of_turn(message.turn_id))
+        rounds = 0
+        for step in steps:
+            rounds += step.kind is StepKind.ROUND and "round" in step.data
+            if step.kind is StepKind.STEER and any(taken["id"] == message.id for taken in step.result or ()):
+                return rounds
+        return None
 
     async def transcript(self, scope: Scope, session: str, *, after: int = 0, limit: int = PAGE_LIMIT) -> list[Entry]:
         """Entries above `after`, oldest first. Raises `UnknownTarget`, `InvalidField` for a bad limit."""
@@ -141,9 +215,26 @@ class Desk:
             check_text(key, "key", ID_CHARS)
         return await self.store.apply(RequestStop(scope, session_address(_session(session)), seconds, drop_queued, key))
 
-    async def rename(self, scope: Scope, session: str, title: str) -> Session:
-        """Set a session's title. Raises `UnknownTarget`, `InvalidField`."""
-        return await self.store.apply(UpdateSession(scope, _session(session), check_title(title)))
+    async def rename(
+        self,
+        scope: Scope,
+        session: str,
+        title: str | None = None,
+        *,
+        path: str | None = None,
+        by: By = By.OPERATOR,
+    ) -> Session:
+        """Set a session's title and path (None leaves it), both or neither; its old path leads to it for 30 days (NS-3).
+
+        Raises `UnknownTarget`, `InvalidField`, `PathTaken`, `Conflict` for the root, `NotPermitted` for an agent, by the rules.
+        """
+        return await self.store.apply(update_session(scope, _session(session), title=title, path=path, by=by))
+
+    async def navigate(
+        self, scope: Scope, principal: str, client: str, session: str, *, also: tuple[str, ...] = ()
+    ) -> Navigated:
+        """Note that a client goes to a session, with the newest event of each that it may come from. Raises `UnknownTarget`."""
+        return await self.store.apply(Navigate(scope, principal, client, _session(session), also))
 
     async def delete(self, scope: Scope, session: str, by: Sender) -> None:
         """Delete a session; what waits in it fails with `target_deleted`. Raises `UnknownTarget`, `Conflict` for the root."""

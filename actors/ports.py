@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 import trio
 
 from ..storage.model import limits
 from ..storage.model.approvals import APPROVAL_SECONDS
+from ..storage.model.errors import InvalidField
+from ..storage.model.policies import Edge
+from ..storage.model.sessions import Session
 
 T = TypeVar("T")
 
@@ -142,6 +146,10 @@ class Operations(Protocol):
         """{state, checks: [{name, state, detail, advice?}], processes: [{name, seen_seconds, leases, turns}], settings}"""
         ...
 
+    async def prompt(self, session: Session) -> dict[str, Any]:
+        """What the next call of a session's model would send, as `session.prompt.report` has it. Raises `Conflict` if none is asked here."""
+        ...
+
 
 @attrs.frozen
 class Tuning:
@@ -161,3 +169,21 @@ class Tuning:
     """After this the body of a final message goes (INB-12); None: never."""
     poll_seconds: float = 1.0
     """The longest that a lost hint delays a message."""
+    edge: Edge = Edge.COLLABORATE
+    """Whether agents may write to each other in a project that has no rule about it (NS-4)."""
+    timezone: str | None = None
+    """An IANA name, as in Europe/Paris: the days that models are told of are those of there; None: of UTC. Raises `InvalidField`."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.timezone is not None:
+            check_timezone(self.timezone)
+
+
+def check_timezone(name: str) -> str:
+    """Return `name` if this machine knows the time zone. Raises `InvalidField`."""
+    try:
+        ZoneInfo(name)
+    # For a name that is a folder's, or no name at all, it raises what opening a file does.
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        raise InvalidField("is no time zone that this machine knows, such as Europe/Paris", path="timezone") from None
+    return name

@@ -16,9 +16,10 @@ from .rows import Row
 
 
 class Queries(Protocol):
-    """The part of a driver that reads: all statements of a call see one snapshot."""
+    """The part of a driver that reads: all statements of a call see one snapshot. `now`: store time."""
 
     async def read(self, *queries: tuple[str, Mapping[str, Any]]) -> list[list[Row]]: ...
+    def now(self) -> float: ...
 
 
 @attrs.frozen

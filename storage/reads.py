@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -20,8 +21,9 @@ from .model.limits import PAGE_LIMIT
 from .model.messages import MessageView
 from .model.sessions import ACTIVE, IDLE, Entry, Page, Session
 from .model.turns import Step, StepKind, StopRequest
-from .overview import Overview
+from .namespace import Namespace
 from .rows import Row, entry_from, event_from, message_from, session_from
+from .surroundings import Surroundings
 
 _SECONDS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?\Z")
 """Store time as `repr` writes it; `float` alone would also take nan."""
@@ -40,7 +42,7 @@ class AttemptView:
     at: float
 
 
-class Reads(Overview):
+class Reads(Namespace, Surroundings):
     """Everything that may be asked. Where a scope is taken, what it does not own answers as unknown."""
 
     async def session(self, scope: Scope, id: str) -> Session:
@@ -48,13 +50,6 @@ class Reads(Overview):
         rows = await self._rows("session_by_id", scope, id=id)
         if not rows:
             raise UnknownTarget("there is no such session here", path="session")
-        return session_from(rows[0])
-
-    async def session_at(self, scope: Scope, path: str) -> Session:
-        """The session that a path names. Raises `UnknownTarget`."""
-        rows = await self._rows("session_by_path", scope, path=path)
-        if not rows:
-            raise UnknownTarget("no session has this path", path="path")
         return session_from(rows[0])
 
     async def sessions(
@@ -69,13 +64,15 @@ class Reads(Overview):
     ) -> Page[Session]:
         """Sessions, or only the `active` or `idle` ones, newest change first. Raises `InvalidField` for a bad limit or cursor.
 
-        Those at a `path` are at most one.
+        Those at a `path` are at most one, which has another path by now if it was renamed since.
         """
         updated, row = _session_cursor(cursor)
         most = page_limit(limit) + 1
         if path is not None:
             # Found by its own index: a walk along the changes would look at all of them for one.
-            found = [session_from(row) for row in await self._rows("session_by_path", scope, path=path)]
+            found: list[Session] = []
+            with suppress(UnknownTarget):
+                found.append(await self.session_at(scope, path))
             wrong = {status for status, unwanted in ((IDLE, active), (ACTIVE, idle)) if unwanted}
             return Page(
                 tuple(session for session in found if session.status not in wrong and session.updated < updated), None

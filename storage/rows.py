@@ -10,7 +10,8 @@ from .model.addresses import Scope, Sender
 from .model.events import Event
 from .model.ids import turn_id
 from .model.messages import MessageView
-from .model.sessions import ACTIVE, IDLE, ChildState, Entry, Session, SessionKind
+from .model.policies import AgentsMay, Edge, Rule
+from .model.sessions import ACTIVE, IDLE, ChildState, Entry, Handoff, Session, SessionKind
 from .model.states import Outcome, Reason, Status
 
 Row = tuple[Any, ...]
@@ -81,7 +82,8 @@ def entry_from(row: Row) -> Entry:
     named = row[5] or row[4]
     if row[1] == "assistant":
         sender = Sender(row[10], "session", row[11])
-        return Entry(row[0], row[1], row[2], sender, row[3], Status.DELIVERED, in_reply_to=named)
+        handoff = None if row[13] is None else Handoff(**json.loads(row[13]))
+        return Entry(row[0], row[1], row[2], sender, row[3], Status.DELIVERED, in_reply_to=named, handoff=handoff)
     return Entry(
         row[0], row[1], row[2], Sender(row[7], row[8], row[9]), row[3], row[6] or Status.DELIVERED, message_id=named
     )
@@ -104,6 +106,18 @@ def decoded_payload(text: str | None) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]
+
+
+def rule_from(row: Row) -> Rule:
+    """A rule from the columns that `policy_of` and `policy_rules` select."""
+    prefix, edge, agents, handoff, confirm = row
+    return Rule(
+        prefix,
+        None if edge is None else Edge(edge),
+        None if agents is None else AgentsMay(agents),
+        None if handoff is None else bool(handoff),
+        None if confirm is None else bool(confirm),
+    )
 
 
 def member_from(row: Row) -> Member:

@@ -1,4 +1,4 @@
-"""What operators ask of a running process: its metrics, and the doctor's report. Not here: names (`metrics`) and questions (`doctor`)."""
+"""What operators ask of a running process: metrics, the doctor's report, prompts. Not here: names (`metrics`), questions (`doctor`)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..actors.edges.server import Counts
+from ..actors.session.prompt.report import report
+from ..storage.model.sessions import Session
 from .checks import Check, State, worst
 from .doctor import examine_store, queue, tree, versions
 from .metrics import Metrics
@@ -47,6 +49,9 @@ class Attendant:
             "processes": examined.processes,
             "settings": self._in_force,
         }
+
+    async def prompt(self, session: Session) -> dict[str, Any]:
+        return await report(self._runtime.desk, self._runtime.agents, session)
 
 
 def _turns(live: int, most: int) -> Check:

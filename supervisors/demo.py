@@ -15,19 +15,24 @@ import attrs
 import trio
 
 from ..actors.models.model import Model
+from ..actors.namespace.directory import paths_named
+from ..actors.namespace.paths import name_of
 from ..actors.session.agents.chat import ChatAgent
 from ..actors.session.turn import Turn
 from ..storage.model.addresses import clean_label
 from ..storage.model.errors import LimitReached, MailboxFull, UsageError
 from ..storage.model.limits import CONTENT_CHARS
 from ..storage.model.messages import Kind
-from .team import Team
+from .settings import Settings
+from .team import Team, load_team
 
 COUNT_MOST: Final = 10_000
 COUNT_SECONDS: Final = 0.1
 SECONDS_MOST: Final = 86_400.0
+NAMED_MOST: Final = 5
+"""How many paths an answer lists."""
 HELP: Final = (
-    "I know: echo TEXT, count N, sleep SECONDS, hang SECONDS, fail, ask PATH TEXT, child TEXT. "
+    "I know: echo TEXT, count N, sleep SECONDS, hang SECONDS, fail, ask PATH TEXT, child TEXT, take me to NAME-OR-PATH. "
     "Try: count 5, or: ask /ops/deploy echo hello"
 )
 
@@ -128,6 +133,20 @@ async def _child(turn: Turn, match: re.Match[str]) -> str | None:
     return "I started a subagent; its result will come here."
 
 
+async def _take(turn: Turn, match: re.Match[str]) -> str | None:
+    """Hand the person over to a path, or to the one that a name is short for."""
+    wanted = match[1]
+    paths = [wanted] if wanted.startswith("/") else await paths_named(turn.desk, turn.scope, wanted)
+    if len(paths) != 1:
+        found = f"it may be {', '.join(paths[:NAMED_MOST])}" if paths else "no session is called that"
+        return f"I can't take you to {clean_label(wanted)}: {found}."
+    try:
+        handed = await turn.tools.connect_user(paths[0])
+    except REFUSALS as refusal:
+        return f"I can't take you to {clean_label(wanted)}: {refusal.message}."
+    return f"Taking you to {name_of(handed['path'])}."
+
+
 async def _send(turn: Turn, target: str, text: str) -> str | None:
     """Send, and return why it was refused, if it was."""
     try:
@@ -149,6 +168,7 @@ _COMMANDS: Final[tuple[tuple[re.Pattern[str], Command], ...]] = (
     _command(r"\s*fail\s*", _fail),
     _command(r"\s*ask\s+(\S+)\s+(\S.*)", _ask),
     _command(r"\s*child\s+(\S.*)", _child),
+    _command(r"\s*take\s+me\s+to\s+(\S+)\s*", _take),
 )
 
 
@@ -158,6 +178,11 @@ _PURPOSES: Final = {
     "pricing": "Pretends to know what things cost.",
 }
 _PLACES: Final = {"/": "front-desk", "/ops/deploy": "deploy", "/research/pricing": "pricing"}
+
+
+def team_of(settings: Settings) -> Team:
+    """The team that is set, else the demonstration. Raises `SettingsError`."""
+    return demonstration(settings.chat_model()) if settings.team is None else load_team(settings.team)
 
 
 def demonstration(model: Model | None = None) -> Team:

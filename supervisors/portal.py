@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import trio
 
@@ -37,6 +37,24 @@ class Portal:
     def open_session(self, *, agent: str, path: str | None = None, title: str = "") -> Session:
         """See `Runtime.open_session`."""
         return self._call(lambda runtime: runtime.open_session(agent=agent, path=path, title=title))
+
+    def rename_session(self, session: str, *, path: str | None = None, title: str | None = None) -> Session:
+        """See `Runtime.rename_session`."""
+        return self._call(lambda runtime: runtime.rename_session(session, path=path, title=title))
+
+    def set_policy(
+        self,
+        prefix: str = "/",
+        *,
+        edge: Literal["collaborate", "handoff_only"] | None = None,
+        agents: Literal["none", "create", "rename"] | None = None,
+        handoff: bool | None = None,
+        confirm: bool | None = None,
+    ) -> None:
+        """See `Runtime.set_policy`."""
+        self._call(
+            lambda runtime: runtime.set_policy(prefix, edge=edge, agents=agents, handoff=handoff, confirm=confirm)
+        )
 
     def list_sessions(self, *, active: bool = False, limit: int = 200) -> tuple[Session, ...]:
         """See `Runtime.list_sessions`."""

@@ -22,14 +22,16 @@ from ..actors.dispatch.dispatcher import Dispatcher
 from ..actors.dispatch.janitor import Janitor
 from ..actors.dispatch.keeper import Keeper
 from ..actors.ports import Tuning
-from ..actors.session.agents.base import Runs, agents_from
+from ..actors.session.agents.base import Runs, agents_from, purposes_of
 from ..actors.session.tokens import Pulse
 from ..actors.tail import Feed
 from ..storage.model.addresses import Scope, Sender
 from ..storage.model.errors import CallboardError, RuntimeFailed
 from ..storage.model.messages import MessageView, Receipt
+from ..storage.model.policies import AgentsMay, Edge
 from ..storage.model.sessions import Entry, Session
 from ..storage.ops import PruneProcesses
+from ..storage.ops.namespace import set_policy
 from ..storage.store import Store, open_store
 from .figures import Figures, Meters
 from .telemetry import log_failure, log_tree_event
@@ -90,7 +92,7 @@ class Runtime:
         pulse = Pulse()
         meter = self.figures if traces is None else Meters((self.figures, traces))
         store.observer = None if traces is None else traces.committed
-        self.desk = Desk(store, agents.keys(), tails, tuning, meter)
+        self.desk = Desk(store, agents.keys(), tails, tuning, meter, purposes_of(agents), home=scope)
         self.dispatcher = Dispatcher(self.desk, agents, sessions, pulse, self.process)
         keeper = Keeper(store, self.dispatcher.live, tuning)
         janitor = Janitor(store, events=tuning.event_keep_seconds, messages=tuning.message_keep_seconds)
@@ -113,6 +115,33 @@ class Runtime:
     async def open_session(self, *, agent: str, path: str | None = None, title: str = "") -> Session:
         """Open a session, or get the one at `path`. Raises `UnknownAgent`, `PathTaken` (another agent has it), `InvalidField`."""
         return (await self.desk.open(self.scope, agent, path=path, title=title)).session
+
+    async def rename_session(self, session: str, *, path: str | None = None, title: str | None = None) -> Session:
+        """Give a session (an id or a path) another path or title; its id stays, and the old path leads to it for 30 days.
+
+        Raises `UnknownTarget`, `PathTaken`, `InvalidField`, `Conflict` for the root.
+        """
+        return await self.desk.rename(self.scope, await self._id(session), title, path=path)
+
+    async def set_policy(
+        self,
+        prefix: str = "/",
+        *,
+        edge: Literal["collaborate", "handoff_only"] | None = None,
+        agents: Literal["none", "create", "rename"] | None = None,
+        handoff: bool | None = None,
+        confirm: bool | None = None,
+    ) -> None:
+        """Set all that is said at a prefix of paths: what is left out comes from the prefix above. Raises `InvalidField`."""
+        op = set_policy(
+            self.scope,
+            prefix,
+            edge=None if edge is None else Edge(edge),
+            agents=None if agents is None else AgentsMay(agents),
+            handoff=handoff,
+            confirm=confirm,
+        )
+        await self.store.apply(op)
 
     async def list_sessions(self, *, active: bool = False, limit: int = 200) -> tuple[Session, ...]:
         """Sessions of the project, newest change first."""

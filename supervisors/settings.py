@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from ..actors.ports import Tuning
+from ..actors.ports import Tuning, check_timezone
 from ..storage.model import limits
 from ..storage.model.errors import InvalidField, Rejected, SettingsError
+from ..storage.model.policies import Edge
 from ..storage.sqlite.connect import MEMORY
 from ..storage.store import SQLITE, sqlite_path
 from ..storage.urls import is_server, shown_url
@@ -69,11 +70,15 @@ class Settings:
     stop_grace_seconds: float = limits.STOP_GRACE_SECONDS
     live_turns: int = Tuning().live_turns
     mailbox_depth: int = limits.MAILBOX_DEPTH
+    edge_policy: str = str(Edge.COLLABORATE)
+    """Whether agents write to each other where a project has no rule of its own: collaborate or handoff_only."""
     pair_per_minute: int = limits.PAIR_PER_MINUTE
     """Messages from one session to another; 0: no limit."""
     event_keep_hours: float = limits.EVENT_KEEP_SECONDS / 3600
     message_keep_days: float = 0
     """After this the inbox forgets the body of a final message; 0: never."""
+    timezone: str | None = None
+    """Where the project is, as in Europe/Paris: models are told the day that it is there; None: in UTC."""
 
     def __attrs_post_init__(self) -> None:
         if not self.host or not self.host.isprintable():
@@ -89,6 +94,8 @@ class Settings:
             raise InvalidField(f"must be MODULE:NAME, not {self.team!r}", path="team")
         if self.log_level not in LOG_LEVELS:
             raise InvalidField(f"must be one of {', '.join(LOG_LEVELS)}", path="log_level")
+        if self.edge_policy not in set(Edge):
+            raise InvalidField(f"must be one of {', '.join(Edge)}", path="edge_policy")
         _within("lease_seconds", self.lease_seconds, 1, 3_600)
         _within("stop_grace_seconds", self.stop_grace_seconds, 0, 3_600)
         _within("live_turns", self.live_turns, 1, 100_000)
@@ -96,6 +103,8 @@ class Settings:
         _within("pair_per_minute", self.pair_per_minute, 0, 1_000_000)
         _within("event_keep_hours", self.event_keep_hours, 0.01, 1_000_000)
         _within("message_keep_days", self.message_keep_days, 0, 100_000)
+        if self.timezone is not None:
+            check_timezone(self.timezone)
         if not self.on_server:
             sqlite_path(self.store)
 
@@ -144,8 +153,10 @@ class Settings:
             live_turns=self.live_turns,
             mailbox_depth=self.mailbox_depth,
             pair_per_minute=self.pair_per_minute,
+            edge=Edge(self.edge_policy),
             event_keep_seconds=self.event_keep_hours * 3600,
             message_keep_seconds=self.message_keep_days * 86_400 or None,
+            timezone=self.timezone,
         )
 
 

@@ -32,11 +32,15 @@ MAY: Final[Mapping[str, Mapping[str, frozenset[Kind]]]] = {
     "/v1/inbox/{id}/requeue": {"POST": _BACKENDS},
     "/v1/inbox/{id}/cancel": {"POST": _BACKENDS},
     "/v1/approvals/{id}": {"POST": _BACKENDS},
+    "/v1/directory": {"GET": _ALL},
+    "/v1/clients/{id}": {"GET": _ALL},
     "/v1/whoami": {"GET": _ALL},
     "/v1/tickets": {"POST": _ALL},
     "/v1/logout": {"POST": _ALL},
-    # What they show is of the whole installation, other projects included.
+    # What they show is of the whole installation, other projects included, or not meant for who takes part.
     "/v1/tree": {"GET": _OPERATOR},
+    "/v1/policy": {"GET": _OPERATOR, "PUT": _OPERATOR},
+    "/v1/sessions/{id}/prompt": {"GET": _OPERATOR},
     "/v1/doctor": {"GET": _OPERATOR},
     "/v1/backup": {"POST": _OPERATOR},
     "/metrics": {"GET": _OPERATOR},

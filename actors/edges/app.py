@@ -25,7 +25,7 @@ from .edge import Ask, Edge
 from .errors import error_response, on_callboard_error, on_fault, on_http_exception
 from .fields import check_origin
 from .openapi.document import contract
-from .routes import approvals, console, members, messages, operations, sessions, streams, system
+from .routes import approvals, console, members, messages, namespace, operations, prompt, sessions, streams, system
 
 Handler = Callable[[Ask], Awaitable[Response]]
 PUBLIC: Final[Mapping[str, Mapping[str, Handler]]] = {
@@ -40,6 +40,7 @@ ROUTES: Final[Mapping[str, Mapping[str, Handler]]] = {
     "/v1/sessions/{id}": {"GET": sessions.show, "PATCH": sessions.change, "DELETE": sessions.delete},
     "/v1/sessions/{id}/messages": {"POST": messages.post},
     "/v1/sessions/{id}/transcript": {"GET": sessions.transcript},
+    "/v1/sessions/{id}/prompt": {"GET": prompt.show},
     "/v1/sessions/{id}/stop": {"POST": sessions.stop},
     "/v1/sessions/{id}/events": {"GET": streams.session},
     "/v1/turns/{id}/events": {"GET": streams.turn},
@@ -49,6 +50,9 @@ ROUTES: Final[Mapping[str, Mapping[str, Handler]]] = {
     "/v1/inbox/{id}/requeue": {"POST": messages.requeue},
     "/v1/inbox/{id}/cancel": {"POST": messages.cancel},
     "/v1/approvals/{id}": {"POST": approvals.answer},
+    "/v1/directory": {"GET": namespace.listing},
+    "/v1/clients/{id}": {"GET": namespace.client},
+    "/v1/policy": {"GET": namespace.rules, "PUT": namespace.rule},
     "/v1/tree": {"GET": system.tree},
     "/v1/doctor": {"GET": operations.doctor},
     "/v1/backup": {"POST": operations.backup},

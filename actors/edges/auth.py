@@ -20,6 +20,7 @@ from ...storage.model.access import Carrier, Grant, Kind, Purpose, Standing, dig
 from ...storage.model.addresses import SEGMENT, Scope, Sender
 from ...storage.model.errors import CallboardError, InvalidField, NotFound, Unauthorized
 from ...storage.model.ids import new_id
+from ...storage.model.policies import By
 from ...storage.ops import IssueTicket, NoteUse, RedeemTicket, RevokeCredential
 from ...storage.store import Store
 from .fields import Fields, bearer_token, cookie, one_field
@@ -49,6 +50,11 @@ class Principal:
     def grant(self) -> Grant:
         """What a credential made in its name may be good for at most."""
         return Grant(self.kind, self.sender.id if self.kind is Kind.MEMBER else None, self.bound)
+
+    @property
+    def by(self) -> By:
+        """As whom it asks for paths: what was given up is the operator's to give away (NS-3)."""
+        return By.OPERATOR if self.kind is Kind.OPERATOR else By.MEMBER
 
     @property
     def by_cookie(self) -> bool:

@@ -41,6 +41,12 @@ class NotSubscribed(Conflict):
     code: ClassVar[str] = "not_subscribed"
 
 
+class UnnamedClient(UsageError):
+    """What this command notes is kept for a client by the id it gives at the handshake, and this one gave none."""
+
+    code: ClassVar[str] = "unnamed_client"
+
+
 class TooManySubscriptions(LimitReached):
     """This connection follows as many sessions as it may."""
 
@@ -82,12 +88,20 @@ class Stop:
     session: str
 
 
-Command = Subscribe | Unsubscribe | Send | Stop
+@attrs.frozen
+class Navigate:
+    """The person at this client opens a session: handoffs up to now are no longer to be followed (HND-4)."""
+
+    session: str
+
+
+Command = Subscribe | Unsubscribe | Send | Stop | Navigate
 _COMMANDS: Final[dict[str, type[Command]]] = {
     "subscribe": Subscribe,
     "unsubscribe": Unsubscribe,
     "send": Send,
     "stop": Stop,
+    "navigate": Navigate,
 }
 
 

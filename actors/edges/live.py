@@ -25,11 +25,13 @@ from .commands import (
     AlreadySubscribed,
     BinaryFrame,
     Command,
+    Navigate,
     NotSubscribed,
     Send,
     Stop,
     Subscribe,
     TooManySubscriptions,
+    UnnamedClient,
     Unsubscribe,
     command_from,
     subject_of,
@@ -64,7 +66,7 @@ class Live:
 
     async def __call__(self, request: trio_websocket.WebSocketRequest, stream: FrameStream) -> None:
         try:
-            principal = await self._admit(request, stream)
+            principal, client = await self._admit(request, stream)
         except CallboardError as refusal:
             answer = error_response(refusal)
             headers = [field for field in answer.raw_headers if field[0] != b"content-length"]
@@ -72,10 +74,12 @@ class Live:
             return
         chosen = SUBPROTOCOL if request.proposed_subprotocols else None
         websocket = await request.accept(subprotocol=chosen)
-        await Conversation(self._edge, principal, self._batches, stream, websocket).run()
+        await Conversation(self._edge, principal, client, self._batches, stream, websocket).run()
 
-    async def _admit(self, request: trio_websocket.WebSocketRequest, stream: FrameStream) -> Principal:
-        """Who opens this websocket. Raises what it is refused with."""
+    async def _admit(
+        self, request: trio_websocket.WebSocketRequest, stream: FrameStream
+    ) -> tuple[Principal, str | None]:
+        """Who opens this websocket, and the id of their client, if it gives one. Raises what it is refused with."""
         headers = [*request.headers, (b"host", stream.host.encode("ascii"))]
         path, _, query = request.path.partition("?")
         given = parse_qsl(query, keep_blank_values=True)
@@ -85,18 +89,18 @@ class Live:
         check_origin(headers, self._edge.hosts, required=principal is not None and principal.by_cookie)
         if path != PATH:
             raise NotFound("there is no such address here")
-        seen: set[str] = set()
+        seen: dict[str, str] = {}
         for name, value in given:
             if name not in (CLIENT, TICKET):
                 raise InvalidField("is not a parameter of this address", path=name)
             if name in seen:
                 raise InvalidField("may be given once", path=name)
-            seen.add(name)
+            seen[name] = value
             if name == CLIENT:
                 check_client_id(value)
         if request.proposed_subprotocols and SUBPROTOCOL not in request.proposed_subprotocols:
             raise InvalidField(f"must offer {SUBPROTOCOL}", path="Sec-WebSocket-Protocol")
-        return principal or await self._edge.auth.redeem(tickets[0])
+        return principal or await self._edge.auth.redeem(tickets[0]), seen.get(CLIENT)
 
 
 class Conversation:
@@ -106,12 +110,14 @@ class Conversation:
         self,
         edge: Edge,
         principal: Principal,
+        client: str | None,
         batches: Batches,
         stream: FrameStream,
         websocket: trio_websocket.WebSocketConnection,
     ) -> None:
         self._edge = edge
         self._principal = principal
+        self._client = client
         self._batches = batches
         self._stream = stream
         self._websocket = websocket
@@ -182,6 +188,8 @@ class Conversation:
             case Stop(session):
                 await self._edge.desk.stop(self._principal.scope, session)
                 await self._say({"type": "stopping", "session": session})
+            case Navigate(session):
+                await self._navigate(session)
 
     async def _send(self, command: Send) -> dict[str, Any]:
         """What a send is answered with."""
@@ -190,6 +198,15 @@ class Conversation:
             who.scope, session, command.content, who.sender, message_id=command.message_id
         )
         return {"type": "accepted", "session": session, **receipt_view(receipt)}
+
+    async def _navigate(self, session: str) -> None:
+        if self._client is None:
+            raise UnnamedClient("navigate needs the parameter client at the handshake")
+        who = self._principal
+        went = await self._edge.desk.navigate(
+            who.scope, who.sender.principal, self._client, session, also=tuple(self._subscriptions)
+        )
+        await self._say({"type": "navigated", "session": session, "frontiers": went.frontiers})
 
     async def _answer(self, frame: dict[str, Any]) -> None:
         try:

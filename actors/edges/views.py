@@ -11,17 +11,20 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import attrs
 from starlette.responses import Response
 
 from ...storage.model.access import Credential, Member
 from ...storage.model.addresses import Sender
 from ...storage.model.events import Event
 from ...storage.model.messages import MessageView, Receipt
-from ...storage.model.sessions import Entry, Session
+from ...storage.model.policies import ROOT, Edge, Rules
+from ...storage.model.sessions import Entry, Handoff, Session
 from ...storage.model.states import Status
 from ...storage.ops.upkeep import Pruned
 from ...storage.reads import AttemptView
 from ...storage.wire import rfc3339
+from ..namespace.directory import Place
 from ..ports import TreeNode
 from ..tail import Resync
 
@@ -48,9 +51,11 @@ def sse(event: Event | Resync) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.kind.encode(), _ascii(event.data).encode())
 
 
-def session_view(session: Session) -> dict[str, Any]:
-    """{id, path, agent, title, kind, status, parent, updated}"""
+def session_view(session: Session, *, asked: str | None = None) -> dict[str, Any]:
+    """{id, path, agent, title, kind, status, parent, updated, moved_from?}; `asked` is the path by which it was found."""
+    moved = {} if asked in (None, session.path) else {"moved_from": asked}
     return {
+        **moved,
         "id": session.id,
         "path": session.path,
         "agent": session.agent,
@@ -78,7 +83,7 @@ def sender_view(sender: Sender) -> dict[str, Any]:
 
 
 def entry_view(entry: Entry) -> dict[str, Any]:
-    """{seq, role, content, sender, message_id?, in_reply_to?, state, at}"""
+    """{seq, role, content, sender, message_id?, in_reply_to?, state, at, handoff?: {path, channel_id, confirm?}}"""
     view = {
         "seq": entry.seq,
         "role": entry.role,
@@ -88,8 +93,33 @@ def entry_view(entry: Entry) -> dict[str, Any]:
         "in_reply_to": entry.in_reply_to,
         "state": entry.state,
         "at": rfc3339(entry.at),
+        "handoff": None if entry.handoff is None else handoff_view(entry.handoff),
     }
     return _without_absent(view)
+
+
+def handoff_view(handoff: Handoff) -> dict[str, Any]:
+    """{path, channel_id, confirm?}; `confirm` true: the user is to be asked first"""
+    view: dict[str, Any] = {"path": handoff.path, "channel_id": handoff.channel_id}
+    return {**view, "confirm": True} if handoff.confirm else view
+
+
+def place_view(place: Place) -> dict[str, Any]:
+    """{path, session, agent, purpose, title, confirm}"""
+    return attrs.asdict(place)
+
+
+def rules_view(rules: Rules, default: Edge) -> dict[str, Any]:
+    """{rules: [{prefix, edge?, agents?, handoff?, confirm?}], project: {edge, agents, handoff, confirm}}; `project`: what holds at `/`"""
+    return {
+        "rules": [_without_absent(attrs.asdict(rule)) for rule in rules.rules],
+        "project": {
+            "edge": rules.edge(None, default),
+            "agents": rules.agents_may(ROOT),
+            "handoff": rules.handoff(ROOT),
+            "confirm": rules.confirm(ROOT),
+        },
+    }
 
 
 def message_view(message: MessageView) -> dict[str, Any]:
@@ -153,6 +183,11 @@ def history_view(attempts: Iterable[AttemptView]) -> list[dict[str, Any]]:
         )
         for attempt in attempts
     ]
+
+
+def steered_view(after: int | None) -> dict[str, Any]:
+    """{steered_round?}: a message was taken into a turn that ran, after so many of its model rounds"""
+    return {} if after is None else {"steered_round": after}
 
 
 def tree_view(node: TreeNode) -> dict[str, Any]:

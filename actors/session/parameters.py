@@ -1,7 +1,7 @@
 """The parameters of an agent's own tool: from the signature of its function to a JSON schema, and from a model's arguments to values.
 
 The signature is the one truth: the schema that a model is shown and the check that its arguments pass are both made from it.
-Not here: the five agent tools, whose schemas are frozen (`tools`).
+Not here: the agent tools, whose schemas are frozen (`tools`).
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ from ...storage.model.errors import (
     StoreError,
     error_named,
 )
-from ...storage.model.turns import Lease, Step, StepKind, ToolClass, TurnMessage
+from ...storage.model.turns import Lease, Step, StepKind, Summary, ToolClass, TurnMessage
 from ...storage.ops import Absorb, RecordStep
-from ...storage.ops.deliveries import StepEvent
+from ...storage.ops.deliveries import HandOver, StepEvent
 from ...storage.ops.inbox import Enqueue
 from ...storage.ops.sessions import OpenSession
 from ...storage.ops.upkeep import RequestStop
@@ -63,6 +63,7 @@ class Effects:
     sends: tuple[Enqueue, ...] = ()
     opens: tuple[OpenSession, ...] = ()
     stops: tuple[RequestStop, ...] = ()
+    handoff: HandOver | None = None
 
 
 class StepLog:
@@ -118,6 +119,29 @@ class StepLog:
         )
         response = _storable(await ask(), key)
         done = RecordStep(self._lease, key, StepKind.ROUND, ordinal, done=True, data=data, result=response)
+        recorded = await self._store.apply(done)
+        self._known[key] = recorded
+        return recorded.result
+
+    async def summary(self, model: str, request_hash: str, upto: int, ask: Callable[[], Awaitable[str]]) -> str:
+        """What a model makes of the entries up to `upto`: the recorded text, else what `ask` returns, recorded and kept for the session.
+
+        It is no round of the turn: a later attempt, which finds the text with the session, does not come here.
+        """
+        key, ordinal = f"summary:{upto}", self._next()
+        known = self._known.get(key)
+        if known is not None and known.done:
+            return known.result
+        asked = {"summary_upto": upto, "model": model, "request_hash": request_hash}
+        data = {**asked, "attempt": self._lease.attempt}
+        request = StepEvent("model.request", asked)
+        await self._store.apply(
+            RecordStep(self._lease, key, StepKind.ROUND, ordinal, done=False, data=data, events=(request,))
+        )
+        text = _storable(await ask(), key).replace("\0", "\ufffd")
+        done = RecordStep(
+            self._lease, key, StepKind.ROUND, ordinal, done=True, data=data, result=text, summary=Summary(upto, text)
+        )
         recorded = await self._store.apply(done)
         self._known[key] = recorded
         return recorded.result
@@ -201,6 +225,7 @@ class StepLog:
             sends=effects.sends if effects else (),
             opens=effects.opens if effects else (),
             stops=effects.stops if effects else (),
+            handoff=effects.handoff if effects else None,
             events=(*events, done),
         )
         recorded = await self._store.apply(step)

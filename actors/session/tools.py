@@ -1,4 +1,4 @@
-"""The five agent tools: exact schemas, and what each does inside a turn (SES-3 to SES-8).
+"""The agent tools: the five on other sessions, and connect_user: exact schemas, and what each does inside a turn (SES-3 to SES-8, HND-1).
 
 Invariant: a tool acts in its turn's project as its turn's session; what it changes is committed with its step before it returns.
 """
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from ...storage.model.addresses import Sender, session_address
-from ...storage.model.errors import InvalidField, SelfTarget
+from ...storage.model.addresses import Sender, check_path, session_address
+from ...storage.model.errors import InvalidField, SelfTarget, UnknownTarget
 from ...storage.model.limits import CONTENT_CHARS, READ_CHARS
 from ...storage.model.messages import Kind, check_text
 from ...storage.model.sessions import Session, SessionKind
 from ...storage.model.turns import ToolClass
+from ...storage.ops.deliveries import HandOver
 from ...storage.ops.inbox import enqueue
 from ...storage.ops.sessions import open_session
 from ...storage.ops.upkeep import RequestStop
@@ -79,6 +80,13 @@ class SendCall:
     message: str
 
 
+@attrs.frozen
+class ConnectCall:
+    """`connect_user`: hand the user over to one session."""
+
+    path: str
+
+
 def _schema(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
@@ -117,11 +125,20 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         "description": "Ask a session to stop its running turn.",
         "parameters": _schema(["agent_id"], agent_id=_TARGET),
     },
+    "connect_user": {
+        "description": (
+            "Offer to take the user to another session; they talk to its agent from then on. It only records that, so end your"
+            " turn with a short line such as: Taking you to deploy."
+        ),
+        "parameters": _schema(
+            ["path"], path={"type": "string", "description": "The path of that session, such as /ops/deploy."}
+        ),
+    },
 }
 
 
 class AgentTools:
-    """The five tools of one turn. Each returns JSON; a refusal is raised as a `CallboardError` after it was recorded."""
+    """The tools of one turn. Each returns JSON; a refusal is raised as a `CallboardError` after it was recorded."""
 
     __slots__ = ("_turn",)
 
@@ -192,7 +209,10 @@ class AgentTools:
         return await turn.steps.call("agent_read", ToolClass.PURE, arguments, run)
 
     async def agent_send(self, agent_id: str | Sender, message: str) -> dict[str, Any]:
-        """Queue a message: {message_id, agent_id, status}, without waiting. Raises `SelfTarget`, `UnknownTarget`, `MailboxFull`, `LimitReached`."""
+        """Queue a message, without waiting: {message_id, agent_id, status}.
+
+        Raises `SelfTarget`, `UnknownTarget`, `MailboxFull`, `LimitReached`; `NotPermitted` where sessions don't write to each other (NS-4).
+        """
         turn = self._turn
         target_id = agent_id.id if isinstance(agent_id, Sender) else agent_id
         arguments = {"agent_id": target_id, "message": message}
@@ -201,6 +221,7 @@ class AgentTools:
             call = structure(arguments, SendCall, "agent_send")
             text = check_text(call.message.strip(), "message")
             target = await self._target(call.agent_id)
+            await turn.desk.check_edge(turn.scope, turn.sender, target)
             answering = turn.message.sender.kind == "session" and turn.message.sender.id == target.id
             op = enqueue(
                 turn.scope,
@@ -231,6 +252,25 @@ class AgentTools:
 
         return await turn.steps.call("agent_stop", ToolClass.DURABLE, arguments, run)
 
+    async def connect_user(self, path: str) -> dict[str, Any]:
+        """Hand the user over to the session at `path`: {status: recorded, path, channel_id}. Moves nobody: clients act on its event (HND-1).
+
+        Raises `SelfTarget`, `UnknownTarget`, `NotPermitted`, `InvalidField` for a path that is not canonical.
+        """
+        turn, arguments = self._turn, {"path": path}
+
+        async def run(_: str) -> Effects:
+            asked = check_path(structure(arguments, ConnectCall, "connect_user").path)
+            target = await turn.desk.find(turn.scope, asked)
+            if target.id == turn.session.id:
+                raise SelfTarget("the user is in this session already", path="path")
+            if target.path is None:
+                raise UnknownTarget("no session has this path", path="path")
+            result = {"status": "recorded", "path": target.path, "channel_id": target.id}
+            return Effects(result, handoff=HandOver(target.path, target.id))
+
+        return await turn.steps.call("connect_user", ToolClass.DURABLE, arguments, run)
+
     async def _target(self, address: str) -> Session:
         """The session of this project that `address` names; this session itself is refused in every spelling."""
         if not address:
@@ -247,11 +287,12 @@ _CALLS: Final[dict[str, type[Any]]] = {
     "agent_read": TargetCall,
     "agent_send": SendCall,
     "agent_stop": TargetCall,
+    "connect_user": ConnectCall,
 }
 
 
 def check_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call of one of the five, complete. Raises `InvalidField` naming what is wrong."""
+    """The arguments of a call of one of the agent tools, complete. Raises `InvalidField` naming what is wrong."""
     if name not in _CALLS:
         raise InvalidField(f"there is no tool {name!r}", path="tool")
     return attrs.asdict(structure(arguments, _CALLS[name], name))

@@ -18,6 +18,7 @@ from ..rows import Row
 from .accepting import enqueue
 from .housing import open_session, request_stop
 from .leasing import message_of
+from .naming import hand_over, handoff_data, note_handoff
 from .tx import Tx, encode, turn_data
 
 
@@ -45,6 +46,8 @@ class Fence:
     kind: str
     sender: Sender
     owner: Scope
+    handoff: str | None
+    """What the newest turn here that handed over has handed over to (`naming.noted_handoff`)."""
 
     @property
     def turn(self) -> str:
@@ -82,6 +85,7 @@ def _fence(lease: Lease, row: Row | None) -> Fence | LeaseLost:
         message_id=row[10] or row[9], session=row[13], parent=row[14], child_state=row[15], agent=row[16], path=row[17],
         chain=row[18], hops=row[19], attempts=row[20], max_attempts=row[21], kind=row[22],
         sender=Sender(row[23], row[24]), owner=Scope(row[25], row[26]),
+        handoff=row[27],
     )  # fmt: skip
 
 
@@ -118,6 +122,7 @@ def record_step(tx: Tx, op: RecordStep) -> Step:
     known = _step(tx, op.lease.head, op.key)
     if known is not None and (known.done or (not op.done and known.data == op.data)):
         return known
+    handoff = None if op.handoff is None else hand_over(tx, held.scope, op.handoff)
     for child in op.opens:
         open_session(tx, child)
     for send in op.sends:
@@ -125,12 +130,18 @@ def record_step(tx: Tx, op: RecordStep) -> Step:
     for stop in op.stops:
         request_stop(tx, stop)
     _put(tx, held, op.key, op.kind, op.ordinal, op.done, op.data, op.result)
-    if op.events:
+    if op.summary is not None:
+        tx.put("summary_put", (op.lease.mailbox, held.scope, op.summary.upto, op.summary.text, tx.now))
+    events = [(event.kind, event.data) for event in op.events]
+    if handoff is not None:
+        note_handoff(tx, op.lease.mailbox, held.turn, handoff)
+        events.append(("turn.handoff", {**handoff_data(handoff), "from_path": held.path}))
+    if events:
         # What was sent may have gone to this very mailbox (a child's notice): its counter is read again.
         now_held = fence(tx, op.lease)
-        for number, event in enumerate(op.events, start=now_held.last_event + 1):
-            _event(tx, held, number, event.kind, held.data(**event.data))
-        tx.put("mailbox_count_events", (now_held.last_event + len(op.events), now_held.block, tx.now, op.lease.mailbox))
+        for number, (kind, data) in enumerate(events, start=now_held.last_event + 1):
+            _event(tx, held, number, kind, held.data(**data))
+        tx.put("mailbox_count_events", (now_held.last_event + len(events), now_held.block, tx.now, op.lease.mailbox))
         tx.touch(op.lease.recipient, Aspect.EVENTS)
     return Step(op.key, op.kind, op.ordinal, op.done, op.data, op.result)
 

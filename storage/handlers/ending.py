@@ -11,14 +11,15 @@ import attrs
 
 from ..changes import Aspect
 from ..model.errors import CallboardError, IllegalMove, LeaseLost
-from ..model.sessions import ChildState
+from ..model.sessions import ChildState, Handoff
 from ..model.states import Outcome, Reason, Status
 from ..model.turns import Lease
 from ..ops.deliveries import CommitTurn, End, Ended, Fail, HandBack, Retry
 from .changing import fail_waiting
 from .delivering import Fence, fence, fence_all
+from .naming import handoff_data, noted_handoff
 from .notices import end_child, tell_sender
-from .tx import Clash, Tx
+from .tx import Clash, Tx, encode
 
 _CHILD_STATE = {
     Outcome.ANSWERED: ChildState.COMPLETED,
@@ -44,6 +45,7 @@ class _Commit:
     held: Fence
     seq: int | None
     events: tuple[tuple[str, int | None, str], ...]
+    handoff: Handoff | None
 
 
 def commit_turns(tx: Tx, ops: Sequence[CommitTurn]) -> list[Ended | CallboardError]:
@@ -72,13 +74,18 @@ def commit_turns(tx: Tx, ops: Sequence[CommitTurn]) -> list[Ended | CallboardErr
 
 
 def _plan(place: int, op: CommitTurn, held: Fence) -> _Commit:
+    handoff = noted_handoff(held.handoff, held.turn)
+    if handoff is not None and op.outcome is Outcome.NO_VISIBLE_REPLY:
+        # Whoever only reads the transcript must find it: an entry is where it stands (HND-3).
+        op = attrs.evolve(op, outcome=Outcome.ANSWERED, answer=f"Taking you to {handoff.path}.")
     seq = held.last_seq + 1 if op.answer else None
     events: list[tuple[str, int | None, str]] = []
     if op.tail and op.block > held.block:
         events.append(("turn.token", None, held.data(text=op.tail)))
     kind = "turn.stopped" if op.outcome is Outcome.STOPPED else "turn.completed"
-    events.append((kind, seq, held.data(outcome=op.outcome, seq=seq)))
-    return _Commit(place, op, held, seq, tuple(events))
+    more = {} if handoff is None else {"handoff": handoff_data(handoff)}
+    events.append((kind, seq, held.data(outcome=op.outcome, seq=seq, **more)))
+    return _Commit(place, op, held, seq, tuple(events), handoff)
 
 
 def _write(tx: Tx, commits: Sequence[_Commit], outcomes: list[Ended | CallboardError]) -> None:
@@ -90,6 +97,14 @@ def _write(tx: Tx, commits: Sequence[_Commit], outcomes: list[Ended | CallboardE
             (item.held.scope, item.op.lease.mailbox, item.seq, "assistant", item.op.answer, item.op.lease.head, now)
             for item in commits
             if item.seq is not None
+        ],
+    )
+    tx.put_all(
+        "entry_handoff",
+        [
+            (encode(handoff_data(item.handoff)), item.op.lease.mailbox, item.seq)
+            for item in commits
+            if item.handoff is not None and item.seq is not None
         ],
     )
     tx.put_all(

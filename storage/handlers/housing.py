@@ -14,6 +14,7 @@ from ..ops.sessions import DeleteSession, Opened, OpenSession, UpdateSession
 from ..ops.upkeep import ClearStuck, PruneEvents, RequestStop, Stopping
 from ..rows import Row, session_from
 from .changing import fail_all
+from .naming import check_free, move, old_path, take_path
 from .notices import wake_parent
 from .tx import Tx
 
@@ -26,17 +27,20 @@ def open_session(tx: Tx, op: OpenSession) -> Opened:
     scope = tx.scope(op.scope, create=True)
     known = tx.one("session_row", (op.id, scope))
     if known is not None:
-        if (known[4], known[5], known[20]) != (op.agent, op.path, op.title):
+        if (known[4], known[21], known[20]) != (op.agent, op.path, op.title):
             raise Conflict("this id has opened another session", path="id")
         if known[14] is not None:
             raise UnknownTarget("the session that this id has opened was deleted", path="id")
         return Opened(session_from(known), created=False)
     if op.path is not None:
         found = tx.one("session_at_path", (scope, op.path))
+        if found is None and not op.must_create:
+            found = old_path(tx, scope, op.path)
         if found is not None:
             if op.must_create or found[1] != op.agent:
                 raise PathTaken(f"{op.path} names a session of the agent {found[1]}", path="path")
             return Opened(session_from(_row(tx, found[0], scope)), created=False)
+        check_free(tx, scope, op.path, op.by)
     if op.parent is not None:
         _row(tx, op.parent, scope)
         of_parent, of_project = tx.one("children_running", (op.parent, scope)) or (0, 0)
@@ -44,13 +48,18 @@ def open_session(tx: Tx, op: OpenSession) -> Opened:
             raise TooManyChildren(f"{of_parent} children are running, {CHILDREN_PER_PARENT} are allowed")
         if of_project >= CHILDREN_PER_PROJECT:
             raise TooManyChildren(f"{of_project} children run in this project, {CHILDREN_PER_PROJECT} are allowed")
+    if op.path is not None:
+        take_path(tx, scope, op.path)
     ((mailbox,),) = tx.returning("mailbox_insert", [(scope, session_address(op.id), tx.now)])
     child = ChildState.RUNNING if op.parent is not None else None
     deadline = None if op.deadline_seconds is None else tx.now + op.deadline_seconds
     tx.put(
         "session_insert",
-        (op.id, scope, mailbox, op.kind, op.agent, op.path, op.title, op.title, op.parent, child, deadline, tx.now),
-    )
+        (
+            op.id, scope, mailbox, op.kind, op.agent, op.path, op.title, op.title, op.parent, child, deadline, tx.now,
+            op.path,
+        ),
+    )  # fmt: skip
     status = ACTIVE if child else IDLE
     return Opened(
         Session(
@@ -63,7 +72,9 @@ def open_session(tx: Tx, op: OpenSession) -> Opened:
 def update_session(tx: Tx, op: UpdateSession) -> Session:
     """Carry out `UpdateSession`."""
     scope = tx.scope(op.scope)
-    _row(tx, op.id, scope)
+    row = _row(tx, op.id, scope)
+    if op.path is not None and op.path != row[5]:
+        move(tx, scope, op.id, row[5], op.path, op.by)
     if op.title is not None:
         tx.put("session_rename", (op.title, op.id))
     return session_from(_row(tx, op.id, scope))
@@ -80,6 +91,7 @@ def delete_session(tx: Tx, op: DeleteSession) -> None:
     if row[5] == "/":
         raise Conflict("the root session can't be deleted", path="path")
     tx.put("session_delete", (tx.now, op.id))
+    tx.put("redirects_of_session", (op.id,))
     mailbox, recipient, last_event = row[15], row[17], row[12]
     tx.put("mailbox_close", (tx.now, mailbox))
     waiting = tx.all("open_rows", (mailbox,))

@@ -10,7 +10,7 @@ from typing import Any, Final
 from .. import ops
 from ..commit import Failure
 from ..model.errors import CallboardError, UsageError
-from . import accepting, admitting, approving, changing, delivering, ending, housing, leasing, pruning
+from . import accepting, admitting, approving, changing, delivering, ending, housing, leasing, naming, pruning
 from .tx import Clash, Tx
 
 Handler = Callable[[Tx, Any], Any]
@@ -32,6 +32,7 @@ HANDLERS: Final[MappingProxyType[type[ops.Op[Any]], Handler]] = MappingProxyType
         ops.HandBack: ending.hand_back,
         ops.IssueTicket: admitting.issue_ticket,
         ops.IssueToken: admitting.issue_token,
+        ops.Navigate: naming.navigate,
         ops.NoteUse: admitting.note_use,
         ops.OpenSession: housing.open_session,
         ops.PruneEvents: housing.prune_events,
@@ -45,6 +46,7 @@ HANDLERS: Final[MappingProxyType[type[ops.Op[Any]], Handler]] = MappingProxyType
         ops.Requeue: changing.requeue,
         ops.Retry: ending.retry,
         ops.RevokeCredential: admitting.revoke_credential,
+        ops.SetPolicy: naming.set_policy,
         ops.SuspendMember: admitting.suspend_member,
         ops.UpdateSession: housing.update_session,
         ops.VoidLeases: leasing.void_leases,

@@ -138,6 +138,13 @@ class Forbidden(UsageError):
     status = 403
 
 
+class NotPermitted(UsageError):
+    """The project's rules don't allow this to an agent."""
+
+    code = "not_permitted"
+    status = 403
+
+
 # -- later ----------------------------------------------------------------------------------------------------------
 
 

@@ -60,8 +60,20 @@ class Session:
 
 
 @attrs.frozen
+class Handoff:
+    """Where a turn hands the user over to: the session `channel_id`, which was at `path`. `confirm`: the user is to be asked first."""
+
+    path: str
+    channel_id: str
+    confirm: bool = False
+
+
+@attrs.frozen
 class Entry:
-    """A row of a transcript; append-only. `role`: user, assistant or notice. `state`: of the message that it shows, else delivered."""
+    """A row of a transcript; append-only. `role`: user, assistant or notice. `state`: of the message that it shows, else delivered.
+
+    `handoff`: the turn that ended with this answer has handed the user over; of several times it is the last (HND-3).
+    """
 
     seq: int
     role: str
@@ -71,6 +83,7 @@ class Entry:
     state: str
     message_id: str | None = None
     in_reply_to: str | None = None
+    handoff: Handoff | None = None
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from .base import Lane, Op
 from .deliveries import Absorb, CommitTurn, EmitTokens, Fail, HandBack, RecordStep, Retry
 from .inbox import Cancel, Enqueue, Requeue
 from .leases import Claim, Renew, VoidLeases
+from .namespace import Navigate, SetPolicy
 from .sessions import DeleteSession, OpenSession, UpdateSession
 from .upkeep import ClearStuck, PruneEvents, PruneMessages, PruneProcesses, RequestStop
 
@@ -32,6 +33,7 @@ __all__ = [
     "IssueTicket",
     "IssueToken",
     "Lane",
+    "Navigate",
     "NoteUse",
     "Op",
     "OpenSession",
@@ -46,6 +48,7 @@ __all__ = [
     "Requeue",
     "Retry",
     "RevokeCredential",
+    "SetPolicy",
     "SuspendMember",
     "UpdateSession",
     "VoidLeases",

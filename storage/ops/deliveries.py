@@ -14,7 +14,7 @@ import attrs
 
 from ..model.limits import ERROR_CHARS
 from ..model.states import Outcome, Reason, Status
-from ..model.turns import Lease, Step, StepKind
+from ..model.turns import Lease, Step, StepKind, Summary
 from .base import Lane, Op, json_size, text_size
 from .inbox import Enqueue
 from .sessions import OpenSession
@@ -71,12 +71,21 @@ class StepEvent:
 
 
 @attrs.frozen
+class HandOver:
+    """Hand the user over to the session `channel_id`, which must still be at `path` and allowed by the project's rules."""
+
+    path: str
+    channel_id: str
+
+
+@attrs.frozen
 class RecordStep(Op[Step]):
     """Record a step, what it sends, opens and stops, and its events, in one transaction, before the tool returns.
 
     A call is recorded twice: begun (`done` False) and done. `sends` are refused as a whole: if one is (limits, unknown target), nothing
     of this op is written and the refusal is raised; the caller then records the refusal as the call's result. A step that was begun may
-    be begun anew with other `data`, by a later attempt.
+    be begun anew with other `data`, by a later attempt. `handoff` is checked in the transaction, refused like a send (`UnknownTarget`,
+    `NotPermitted`), and written as an event `turn.handoff` behind the others (HND-2).
     """
 
     lane: ClassVar[Lane] = Lane.HOLDERS
@@ -95,11 +104,15 @@ class RecordStep(Op[Step]):
     opens: tuple[OpenSession, ...] = ()
     stops: tuple[RequestStop, ...] = ()
     events: tuple[StepEvent, ...] = ()
+    handoff: HandOver | None = None
+    summary: Summary | None = None
+    """Kept for the session, if it is of more entries than the one before."""
 
     @property
     def size(self) -> int:
         carried = (*self.sends, *self.opens, *self.stops)
         events = sum(json_size(event.data) for event in self.events)
+        events += 0 if self.summary is None else text_size(self.summary.text)
         return 1024 + json_size(self.data) + json_size(self.result) + events + sum(op.size for op in carried)
 
     @property
@@ -129,6 +142,9 @@ class Ended:
 @attrs.frozen
 class CommitTurn(Op[Ended]):
     """End a turn: answer entry, delivered states and a marker for each consumed message, terminal event, wake-ups, in one transaction.
+
+    A turn that has handed the user over carries that in its answer and its terminal event; one that would end without an answer gets a
+    line for it, so that whoever only reads the transcript finds it (HND-3).
 
     `consumed` are message rows (head, carried, steered ones that the agent saw); other processing rows return to pending.
     `tail` is streamed text that no block holds yet. `stuck` marks the mailbox (RT-6). `undecodable` are `msg_…` ids that came along and

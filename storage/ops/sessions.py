@@ -11,6 +11,7 @@ from ..model.errors import InvalidField
 from ..model.ids import new_id
 from ..model.limits import AGENT_NAME_CHARS, TITLE_CHARS
 from ..model.messages import check_text
+from ..model.policies import By
 from ..model.sessions import Session, SessionKind
 from .base import Op
 
@@ -25,12 +26,13 @@ class Opened:
 
 @attrs.frozen
 class OpenSession(Op[Opened]):
-    """Create a session and its mailbox, or get the one that `path` names.
+    """Create a session and its mailbox, or get the one that `path` names, or has named until it was renamed.
 
-    With `must_create`, a taken path raises `PathTaken`; without it, only a path whose session has another agent does.
+    With `must_create`, a taken path raises `PathTaken`; without it, only a path whose session has another agent does. A path that a
+    session has given up within 30 days is taken, except for an operator who must create. Agents go by the project's rules.
     `parent` makes it a child that counts against the limits, in this transaction (SES-8). `deadline_seconds` is a child's time limit.
     Raises: `PathTaken`, `TooManyChildren`, `UnknownTarget` (the parent; or the session of this id was deleted), `Conflict` (the id has
-    opened another agent, path or title).
+    opened another agent, path or title), `NotPermitted`.
     """
 
     repeat: ClassVar[str] = (
@@ -46,6 +48,7 @@ class OpenSession(Op[Opened]):
     parent: str | None = None
     must_create: bool = False
     deadline_seconds: float | None = None
+    by: By = attrs.field(default=By.OPERATOR, converter=By)
 
 
 def open_session(
@@ -58,6 +61,7 @@ def open_session(
     parent: str | None = None,
     must_create: bool = False,
     deadline_seconds: float | None = None,
+    by: By = By.OPERATOR,
 ) -> OpenSession:
     """Build an `OpenSession` from checked fields; raises `InvalidField` naming the wrong one."""
     if not agent or len(agent) > AGENT_NAME_CHARS or not agent.isprintable():
@@ -65,9 +69,7 @@ def open_session(
     if path is not None:
         check_path(path)
     check_title(title)
-    return OpenSession(
-        scope, agent, new_id("ses"), kind, path, title, parent, must_create, deadline_seconds=deadline_seconds
-    )
+    return OpenSession(scope, agent, new_id("ses"), kind, path, title, parent, must_create, deadline_seconds, by)
 
 
 def check_title(title: str) -> str:
@@ -77,20 +79,34 @@ def check_title(title: str) -> str:
 
 @attrs.frozen
 class UpdateSession(Op[Session]):
-    """Set the title (None leaves it). Raises: `UnknownTarget`."""
+    """Set the title and the path, both or neither (None leaves it). The id stays, and the old path leads to it for 30 days (NS-3).
+
+    Build it with `update_session`. Raises: `UnknownTarget`, `PathTaken`, `Conflict` (the root), `NotPermitted` (an agent, by the rules).
+    """
 
     repeat: ClassVar[str] = "setting the same values again changes nothing"
 
     scope: Scope
     id: str
     title: str | None = None
+    path: str | None = None
+    by: By = attrs.field(default=By.OPERATOR, converter=By)
+
+
+def update_session(
+    scope: Scope, id: str, *, title: str | None = None, path: str | None = None, by: By = By.OPERATOR
+) -> UpdateSession:
+    """Build an `UpdateSession` from checked fields; raises `InvalidField` naming the wrong one."""
+    return UpdateSession(
+        scope, id, None if title is None else check_title(title), None if path is None else check_path(path), by
+    )
 
 
 @attrs.frozen
 class DeleteSession(Op[None]):
     """Delete a session: its waiting messages fail (`target_deleted`), their senders are told, a parent is woken, its holder is fenced out.
 
-    Its path is free again; a session that takes it inherits no mail (INB-11). The root `/` can't be deleted.
+    Its path is free again, and those that led to it; a session that takes one inherits no mail (INB-11). The root `/` can't be deleted.
     Raises: `UnknownTarget`, `Conflict` (the root).
     """
 

@@ -154,9 +154,16 @@ def _message(keys: Keys, op: ops.Cancel | ops.Requeue) -> None:
 
 
 def _open_session(keys: Keys, op: ops.OpenSession) -> None:
+    _path(keys, op)
     if op.parent is not None:
         # Children are counted, and then one more is made.
         keys.name("children", op.scope.tenant, op.scope.project)
+
+
+def _path(keys: Keys, op: ops.OpenSession | ops.UpdateSession) -> None:
+    if op.path is not None:
+        # A path is looked for among those of today and those of the last month, and then taken.
+        keys.name("path", op.scope.tenant, op.scope.project, op.path)
 
 
 def _delete_session(keys: Keys, op: ops.DeleteSession) -> None:
@@ -209,6 +216,7 @@ TABLE: Final[MappingProxyType[type[ops.Op[Any]], Callable[[Keys, Any], None]]] =
         ops.HandBack: _held,
         ops.IssueTicket: _issue,
         ops.IssueToken: _issue,
+        ops.Navigate: _nothing,
         ops.NoteUse: _nothing,
         ops.OpenSession: _open_session,
         ops.PruneEvents: _upkeep,
@@ -222,8 +230,9 @@ TABLE: Final[MappingProxyType[type[ops.Op[Any]], Callable[[Keys, Any], None]]] =
         ops.Requeue: _message,
         ops.Retry: _failing,
         ops.RevokeCredential: _nothing,
+        ops.SetPolicy: _nothing,
         ops.SuspendMember: _suspend_member,
-        ops.UpdateSession: _nothing,
+        ops.UpdateSession: _path,
         ops.VoidLeases: _nothing,  # only an SQLite file has one owner, who may void what others left
     }
 )

@@ -12,6 +12,8 @@ from cyclopts import App, Parameter
 
 from .admission import console, member, token
 from .arguments import ASKED, PAGED, PLACE, Asked, Flag, Number0, Paged, Place, given
+from .places import policy
+from .prompts import prompt
 
 
 def _version() -> str:
@@ -35,6 +37,8 @@ app.command(inbox)
 app.command(member)
 app.command(token)
 app.command(console)
+app.command(prompt)
+app.command(policy)
 
 
 @app.command
@@ -151,20 +155,48 @@ def doctor(*, asked: Asked = ASKED) -> int:
 
 @sessions.command(name="list")
 def sessions_list(
-    *, path: str | None = None, status: Literal["active", "idle", "recent"] = "recent", asked: Paged = PAGED
+    *,
+    path: str | None = None,
+    status: Literal["active", "idle", "recent"] = "recent",
+    tree: Flag = None,
+    asked: Paged = PAGED,
 ) -> int:
-    """List sessions, newest change first. JSON: {sessions, has_more, next}.
+    """List sessions, newest change first. JSON: {sessions, has_more, next}; with --tree {entries}.
 
     Parameters
     ----------
     path
-        Only the session at this path.
+        Only the session at this path, or that was there until it was renamed.
     status
         active: a turn runs, or a child; idle; or recent: all.
+    tree
+        All that have a path, as a tree, whatever else is asked for.
     """
+    if tree:
+        from .placing import sessions_tree_command
+
+        return sessions_tree_command(asked)
     from .listings import sessions_list_command
 
     return sessions_list_command(path, status, asked)
+
+
+@sessions.command(name="rename")
+def sessions_rename(session: str, path: str | None = None, *, title: str | None = None, asked: Asked = ASKED) -> int:
+    """Give a session another path or title. Its id stays, and the old path leads to it for 30 days. JSON: the session.
+
+    Parameters
+    ----------
+    session
+        Path or id.
+    path
+        The new path.
+    title
+        The new title; an empty one takes it away.
+    """
+    from .placing import sessions_rename_command
+
+    return sessions_rename_command(session, path, title, asked)
 
 
 @sessions.command(name="read")

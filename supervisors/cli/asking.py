@@ -54,7 +54,7 @@ async def open_board(settings: Settings, place: Place) -> AsyncIterator[Found]:
     _check_store(settings, place)
     from .local import open_local
 
-    async with open_local(settings.store, settings.tuning) as local:
+    async with open_local(settings) as local:
         yield Found(local, None)
 
 

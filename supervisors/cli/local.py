@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stdout
 from datetime import datetime
 from typing import Any, Final
 
 import trio
 
 from ...actors.desk import Desk
+from ...actors.edges.routes.namespace import NewRule
 from ...actors.edges.views import (
     credential_view,
     entry_view,
@@ -17,11 +19,14 @@ from ...actors.edges.views import (
     inbox_view,
     member_view,
     message_view,
+    place_view,
     pruned_view,
     receipt_view,
+    rules_view,
     session_view,
+    steered_view,
 )
-from ...actors.ports import Tuning
+from ...actors.namespace.directory import directory
 from ...storage.model.access import check_member_name, check_project, digest, new_secret
 from ...storage.model.addresses import Scope, check_path
 from ...storage.model.errors import InvalidField, NotFound
@@ -30,7 +35,9 @@ from ...storage.model.limits import PAGE_LIMIT
 from ...storage.ops import AddMember, RevokeCredential, SuspendMember
 from ...storage.ops.access import issue_token
 from ...storage.store import Store, open_store
+from ...storage.wire import structure
 from ..runtime import OPERATOR
+from ..settings import Settings
 from .board import Json, check_session, requeue_key
 
 SCOPE: Final = Scope()
@@ -48,22 +55,42 @@ class _NoTasks:
 class Local:
     """A `Board` over an open store."""
 
-    def __init__(self, store: Store, tuning: Tuning) -> None:
-        self._desk = Desk(store, (), _NoTasks(), tuning)
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._settings = settings
+        self._desk = Desk(store, (), _NoTasks(), settings.tuning)
         self._reads = store.reads
         self._store = store
 
     async def sessions(self, **filters: Any) -> Json:
         path, status = filters["path"], filters["status"]
+        path = None if path is None else check_path(path)
         page = await self._reads.sessions(
             SCOPE,
-            path=None if path is None else check_path(path),
+            path=path,
             active=status == "active",
             idle=status == "idle",
             limit=filters["limit"],
             cursor=filters["cursor"],
         )
-        return {"sessions": [session_view(item) for item in page.items], "has_more": page.has_more, "next": page.next}
+        found = [session_view(item, asked=path) for item in page.items]
+        return {"sessions": found, "has_more": page.has_more, "next": page.next}
+
+    async def directory(self, cursor: str | None) -> Json:
+        page = await directory(self._desk, SCOPE, cursor=cursor)
+        return {"entries": [place_view(item) for item in page.items], "has_more": page.has_more, "next": page.next}
+
+    async def rename(self, session: str, path: str | None, title: str | None) -> Json:
+        known = await self.session(session)
+        if path is None and title is None:
+            raise InvalidField("or path is required", path="title")
+        return session_view(await self._desk.rename(SCOPE, known, title, path=path))
+
+    async def policy(self, project: str | None) -> Json:
+        return rules_view(await self._reads.rules(_of(project)), self._desk.tuning.edge)
+
+    async def set_policy(self, rule: Json, project: str | None) -> Json:
+        op = structure(rule, NewRule).op(_of(project))
+        return rules_view(await self._store.apply(op), self._desk.tuning.edge)
 
     async def session(self, session: str) -> str:
         return (await self._desk.find(SCOPE, check_session(session))).id
@@ -100,7 +127,21 @@ class Local:
 
     async def message(self, message: str) -> Json:
         view = await self._desk.receipt(SCOPE, message, principal=OPERATOR.principal)
-        return {**message_view(view), "history": history_view(await self._reads.attempts(SCOPE, view.id))}
+        history = history_view(await self._reads.attempts(SCOPE, view.id))
+        steered = await self._desk.steered_round(SCOPE, view)
+        return {**message_view(view), "history": history, **steered_view(steered)}
+
+    async def prompt(self, session: str) -> Json:
+        # Imported here, as no other command needs agents.
+        from ...actors.session.agents.base import agents_from, purposes_of
+        from ...actors.session.prompt.report import report
+        from ..demo import team_of
+
+        # What a team's modules print must not become part of the answer.
+        with redirect_stdout(sys.stderr):
+            agents = agents_from(team_of(self._settings).agents)
+        desk = Desk(self._store, agents.keys(), _NoTasks(), self._settings.tuning, purposes=purposes_of(agents))
+        return await report(desk, agents, await desk.find(SCOPE, check_session(session)))
 
     async def requeue(self, message: str) -> Json:
         principal = OPERATOR.principal
@@ -113,16 +154,14 @@ class Local:
         return message_view(await self._desk.cancel(SCOPE, message, principal=OPERATOR.principal))
 
     async def prune(self, older_than_seconds: float, project: str | None) -> Json:
-        scope = SCOPE if project is None else Scope(SCOPE.tenant, check_project(project))
-        return pruned_view(await self._desk.prune(scope, older_than_seconds))
+        return pruned_view(await self._desk.prune(_of(project), older_than_seconds))
 
     async def members(self, **filters: Any) -> Json:
         page = await self._store.access.members(SCOPE.tenant, **filters)
         return {"members": [member_view(item) for item in page.items], "has_more": page.has_more, "next": page.next}
 
     async def add_member(self, name: str, project: str | None) -> Json:
-        scope = SCOPE if project is None else Scope(SCOPE.tenant, check_project(project))
-        return member_view(await self._store.apply(AddMember(scope, check_member_name(name))))
+        return member_view(await self._store.apply(AddMember(_of(project), check_member_name(name))))
 
     async def suspend_member(self, name: str, *, suspended: bool) -> Json:
         return member_view(await self._store.apply(SuspendMember(SCOPE.tenant, name, suspended)))
@@ -144,12 +183,16 @@ class Local:
 
 
 @asynccontextmanager
-async def open_local(url: str, tuning: Tuning) -> AsyncIterator[Local]:
+async def open_local(settings: Settings) -> AsyncIterator[Local]:
     """Open the store and run it while the block lasts. Raises `StoreLocked` with its owner, and the other kinds of `StoreError`."""
-    async with open_store(url) as store, trio.open_nursery() as nursery:
+    async with open_store(settings.store) as store, trio.open_nursery() as nursery:
         await nursery.start(store.run)
-        yield Local(store, tuning)
+        yield Local(store, settings)
         nursery.cancel_scope.cancel()
+
+
+def _of(project: str | None) -> Scope:
+    return SCOPE if project is None else Scope(SCOPE.tenant, check_project(project))
 
 
 def _time(text: str | None) -> float | None:

@@ -83,6 +83,8 @@ def _show(message: Json) -> None:
     for stage in STAGES:
         if stage in message["stages"]:
             line(f"  {stage:<10} {message['stages'][stage]}")
+    if "steered_round" in message:
+        line(f"  steered    into {message['turn_id']}, after its model round {message['steered_round']}")
     line(f"  attempts   {message['attempts']} of {message['max_attempts']} failed, {message['takeovers']} lost")
     for attempt in message["history"]:
         detail = f": {attempt['detail']}" if attempt.get("detail") else ""

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
+from ...actors.edges.auth import PROJECT
 from ...actors.edges.token_file import TOKEN_FILE, load_or_create_token
 from ...storage.model.errors import CallboardError, Rejected, Unavailable, UnknownTarget, error_named
 from ...storage.wire import parse_object
@@ -40,6 +41,18 @@ class Remote:
             raise UnknownTarget("no session has this path", path="path")
         return found["sessions"][0]["id"]
 
+    async def directory(self, cursor: str | None) -> Json:
+        return await self._ask("GET", "/v1/directory", params=_given({"cursor": cursor}))
+
+    async def rename(self, session: str, path: str | None, title: str | None) -> Json:
+        return await self._of(session, "PATCH", "", json=_given({"path": path, "title": title}))
+
+    async def policy(self, project: str | None) -> Json:
+        return await self._ask("GET", "/v1/policy", headers=_acting(project))
+
+    async def set_policy(self, rule: Json, project: str | None) -> Json:
+        return await self._ask("PUT", "/v1/policy", json=rule, headers=_acting(project))
+
     async def transcript(self, session: str, *, after: int = 0, limit: int | None = None) -> Json:
         return await self._of(session, "GET", "/transcript", params=_given({"after": after, "limit": limit}))
 
@@ -60,6 +73,9 @@ class Remote:
     async def message(self, message: str) -> Json:
         return await self._ask("GET", f"/v1/messages/{quote(message, safe='')}")
 
+    async def prompt(self, session: str) -> Json:
+        return await self._of(session, "GET", "/prompt")
+
     async def requeue(self, message: str) -> Json:
         known = (await self.message(message))["id"]
         return await self._ask("POST", f"/v1/inbox/{known}/requeue", headers={KEY: requeue_key(known)})
@@ -68,9 +84,8 @@ class Remote:
         return await self._ask("POST", f"/v1/inbox/{quote(message, safe='')}/cancel")
 
     async def prune(self, older_than_seconds: float, project: str | None) -> Json:
-        chosen = {} if project is None else {"Callboard-Project": project}
         body = {"older_than_seconds": older_than_seconds}
-        return await self._ask("POST", "/v1/inbox/prune", json=body, headers=chosen)
+        return await self._ask("POST", "/v1/inbox/prune", json=body, headers=_acting(project))
 
     async def backup(self, write: Callable[[bytes], None], tell: Callable[[int, int], None]) -> None:
         """Have all of a backup written. `tell` is told of the bytes that have come, and of how many there are."""
@@ -168,6 +183,10 @@ def operator_token(folder: Path) -> str:
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _acting(project: str | None) -> dict[str, str]:
+    return {} if project is None else {PROJECT: project}
 
 
 def _refusal(answer: httpx.Response) -> CallboardError:

@@ -30,11 +30,11 @@ from ...actors.edges.limits import Limits
 from ...actors.edges.listeners import AddressInUse, close_listeners, open_listeners, tls_context
 from ...actors.edges.token_file import TOKEN_FILE, load_or_create_token
 from ...storage.sqlite.lock import FileLock
-from ..demo import demonstration
+from ..demo import team_of
 from ..front import Front, FrontSettings
 from ..runtime import Runtime, open_runtime
 from ..settings import Settings, load_settings, shown
-from ..team import Team, load_team, open_places
+from ..team import Team, open_places
 from ..telemetry import set_up_logs, traces_of_server, watching_loop
 from ..tree import ChildSpec
 from .announce import FILE as SERVER_FILE
@@ -60,7 +60,7 @@ def serve_command(arguments: Mapping[str, Any]) -> int:
     with ExitStack() as quiet:
         # What a team's modules and agents print must not come before the line that says where it serves, or take its place.
         quiet.enter_context(redirect_stdout(sys.stderr))
-        team = load_team(settings.team) if settings.team is not None else demonstration(settings.chat_model())
+        team = team_of(settings)
         with traces_of_server(settings.traces) as provider, _Signals(settings.data / SERVER_FILE) as signals:
             trio.run(_Serve(settings, team, _tls(settings), quiet, provider).run, signals)
     return 0

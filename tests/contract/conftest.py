@@ -149,6 +149,7 @@ class Kit:
             assert not sessions.has_more
             assert not messages.has_more
             seen[f"{scope}"] = (sessions.items, messages.items)
+            seen[f"rules of {scope}"] = await reads.rules(scope)
             for session in (*(session.id for session in sessions.items), *gone):
                 transcript = await reads.transcript(scope, session)
                 seen[session] = transcript, await reads.events(scope, session), await reads.stop_of(scope, session)

@@ -26,6 +26,7 @@ from callboard.storage.model.errors import (
 )
 from callboard.storage.model.limits import CHILDREN_PER_PARENT
 from callboard.storage.model.messages import Receipt
+from callboard.storage.model.policies import By
 from callboard.storage.model.states import Reason
 from callboard.storage.ops import (
     AddMember,
@@ -39,7 +40,7 @@ from callboard.storage.ops import (
     RequestApproval,
     SuspendMember,
 )
-from callboard.storage.ops.sessions import Opened, open_session
+from callboard.storage.ops.sessions import Opened, open_session, update_session
 from callboard.tests.contract.pg_kit import SCOPE, Process, commit, post, processes, together
 
 Lend = Callable[[], AbstractContextManager[str]]
@@ -206,3 +207,17 @@ async def test_ends_of_two_children_and_a_failure_meet_in_one_mailbox(two: tuple
     assert await a.rows("SELECT last_seq, last_event, depth, due IS NOT NULL FROM mailbox ORDER BY id LIMIT 1") == [
         (4, 4, 4, 1)
     ]
+
+
+@pytest.mark.spec("NS-1", "NS-3")
+@pytest.mark.parametrize("how", ["both move", "one opens"])
+async def test_a_path_that_two_processes_want_is_one_sessions(two: tuple[Process, Process], how: str) -> None:
+    one, other = await two[0].open(path="/one"), await two[0].open(path="/other")
+    first = update_session(SCOPE, one.id, path="/wanted", by=By.MEMBER)
+    second: Op[Any] = update_session(SCOPE, other.id, path="/wanted", by=By.MEMBER)
+    if how == "one opens":
+        second = open_session(SCOPE, "echo", path="/wanted", must_create=True, by=By.MEMBER)
+    (moved,), (refusal,) = await at_once(two, [first], [second])
+    assert moved.id == one.id
+    assert isinstance(refusal, PathTaken)
+    assert await two[1].rows("SELECT id FROM session WHERE path = '/wanted'") == [(one.id,)]

@@ -145,7 +145,7 @@ async def test_two_processes_that_start_at_once_apply_each_migration_once(url: s
             while (await conn.execute(waiting)).rows != [(2,)]:  # the server tells nobody
                 pass
             await conn.execute(COMMIT)
-    assert sorted(said) == ["0", str(len(load_migrations()))]
+    assert sum(map(int, said)) == len(load_migrations())
     assert len(await ledger(conn)) == len(load_migrations())
 
 

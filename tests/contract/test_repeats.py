@@ -19,6 +19,7 @@ from callboard.storage.model.addresses import Scope, session_address
 from callboard.storage.model.errors import Unauthorized
 from callboard.storage.model.ids import new_id
 from callboard.storage.model.messages import Kind
+from callboard.storage.model.policies import Edge
 from callboard.storage.model.states import Outcome, Reason
 from callboard.storage.model.turns import StepKind
 from callboard.storage.ops import (
@@ -37,6 +38,7 @@ from callboard.storage.ops import (
     HandBack,
     IssueTicket,
     IssueToken,
+    Navigate,
     NoteUse,
     Op,
     OpenSession,
@@ -51,6 +53,7 @@ from callboard.storage.ops import (
     Requeue,
     Retry,
     RevokeCredential,
+    SetPolicy,
     SuspendMember,
     UpdateSession,
     VoidLeases,
@@ -58,6 +61,7 @@ from callboard.storage.ops import (
 from callboard.storage.ops.access import issue_token
 from callboard.storage.ops.deliveries import StepEvent
 from callboard.storage.ops.inbox import enqueue
+from callboard.storage.ops.namespace import set_policy
 from callboard.storage.ops.sessions import open_session
 from callboard.storage.ops.upkeep import Pruned
 
@@ -254,8 +258,20 @@ async def retry(kit: Kit) -> Case:
 
 
 async def update_session(kit: Kit) -> Case:
-    session = await kit.open(title="Old")
-    return Case(UpdateSession(kit.scope, session.id, "New"), lambda: kit.open())
+    session = await kit.open(title="Old", path="/old")
+    return Case(UpdateSession(kit.scope, session.id, "New", "/new"), lambda: kit.open(path="/old/below"))
+
+
+async def setting_policy(kit: Kit) -> Case:
+    await kit.store.apply(set_policy(kit.scope, "/ops", confirm=True))
+    op = set_policy(kit.scope, "/ops", edge=Edge.HANDOFF_ONLY)
+    return Case(op, lambda: kit.store.apply(set_policy(Scope("other", "default"), "/ops", handoff=False)))
+
+
+async def navigate(kit: Kit) -> Case:
+    session, other = await kit.open(path="/desk"), await kit.open()
+    op = Navigate(kit.scope, "member:ann", "tab-1", session.id, (other.id,))
+    return Case(op, kit.open, lambda first: attrs.evolve(first, at=ANY))
 
 
 async def void_leases(kit: Kit) -> Case:
@@ -328,6 +344,7 @@ CASES: dict[type[Op[Any]], Callable[[Kit], Awaitable[Case]]] = {
     HandBack: hand_back,
     IssueTicket: issue_ticket,
     IssueToken: issuing_token,
+    Navigate: navigate,
     NoteUse: note_use,
     OpenSession: opening,
     PruneEvents: prune_events,
@@ -341,6 +358,7 @@ CASES: dict[type[Op[Any]], Callable[[Kit], Awaitable[Case]]] = {
     Requeue: requeue,
     Retry: retry,
     RevokeCredential: revoke_credential,
+    SetPolicy: setting_policy,
     SuspendMember: suspend_member,
     UpdateSession: update_session,
     VoidLeases: void_leases,

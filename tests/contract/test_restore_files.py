@@ -90,7 +90,7 @@ def an_index_short_of_a_row(file: Path) -> None:
     for statement, values in (
         (f"DELETE {index}", ()),
         (
-            "INSERT INTO entry SELECT id + 9, scope, mailbox, seq + 9, role, 'x', message, at, origin FROM entry LIMIT 1",
+            "INSERT INTO entry SELECT id + 9, scope, mailbox, seq + 9, role, 'x', message, at, origin, handoff FROM entry LIMIT 1",
             (),
         ),
         (f"INSERT INTO sqlite_master ({schema}) VALUES (?, ?, ?, ?, ?)", known),

@@ -9,16 +9,19 @@ import pytest
 
 from callboard.storage.model.addresses import Scope, session_address
 from callboard.storage.model.errors import NotFound, UnknownTarget
-from callboard.storage.model.turns import StepKind
+from callboard.storage.model.messages import Kind
+from callboard.storage.model.turns import StepKind, Summary
 from callboard.storage.ops import (
     DeleteSession,
     EmitTokens,
+    Navigate,
     RecordStep,
     RequestApproval,
     RequestStop,
     Retry,
     UpdateSession,
 )
+from callboard.storage.ops.namespace import set_policy
 from callboard.storage.reads import Reads
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ UNSCOPED = {
     "counts", "integrity", "moved", "oldest_due", "oldest_open", "processes", "restored", "run_out", "schema", "stuck",
 }  # fmt: skip
 """What the runtime itself asks: numbers and addresses over all scopes, never text."""
+IDS_OR_FIGURES = {"stop_of", "turn_goes_on", "approval", "navigation", "project_known", "queued"}
+"""What a scope is told without any text of its."""
 
 
 async def test_every_read_takes_a_scope_but_those_of_the_runtime() -> None:
@@ -48,11 +53,18 @@ async def test_a_row_of_another_project_answers_as_unknown(
     receipt = await kit.post(session, "secret", message_id="m-1")
     claimed = await kit.claim(session)
     await kit.store.apply(RecordStep(claimed.lease, "round:0", StepKind.ROUND, 0, True, {"secret": 1}))
+    summed_up = Summary(1, "secret")
+    await kit.store.apply(RecordStep(claimed.lease, "summary:1", StepKind.ROUND, 0, True, {}, "", summary=summed_up))
     await kit.store.apply(EmitTokens(claimed.lease, 1, "secret"))
     await kit.store.apply(RequestApproval(claimed.lease, "apr_1", "call:0", "secret", {}))
     await kit.store.apply(RequestStop(kit.scope, session_address(session.id)))
     await kit.store.apply(Retry(claimed.lease, "secret", 0))
     await kit.claim(session)
+    await kit.post(session, "waits", kind=Kind.NOTICE)
+    await kit.open(parent=session.id, title="secret")
+    await kit.store.apply(set_policy(kit.scope, "/secret", confirm=True))
+    await kit.store.apply(UpdateSession(kit.scope, session.id, path="/secret/moved"))
+    await kit.store.apply(Navigate(kit.scope, "member:secret", "secret", session.id))
     turn = f"turn_{receipt.id[4:]}"
 
     def asked(scope: Scope) -> dict[str, Any]:
@@ -60,6 +72,10 @@ async def test_a_row_of_another_project_answers_as_unknown(
         return {
             "session": lambda: reads.session(scope, session.id),
             "session_at": lambda: reads.session_at(scope, "/secret"),
+            "directory": lambda: reads.directory(scope),
+            "rules": lambda: reads.rules(scope),
+            "navigation": lambda: reads.navigation(scope, "member:secret", "secret"),
+            "project_known": lambda: reads.project_known(scope),
             "sessions": lambda: reads.sessions(scope),
             "transcript": lambda: reads.transcript(scope, session.id),
             "transcript_tail": lambda: reads.transcript_tail(scope, session.id, 10),
@@ -72,6 +88,10 @@ async def test_a_row_of_another_project_answers_as_unknown(
             "tokens": lambda: reads.tokens(scope, session.id, turn),
             "turn_goes_on": lambda: reads.turn_goes_on(scope, session.id, turn, after=0),
             "stop_of": lambda: reads.stop_of(scope, session.id),
+            "places": lambda: reads.places(scope, "ses_other", 10),
+            "children": lambda: reads.children(scope, session.id),
+            "queued": lambda: reads.queued(scope, session.id),
+            "summary": lambda: reads.summary(scope, session.id),
         }
 
     methods = {name for name, _ in inspect.getmembers(Reads, inspect.isfunction) if not name.startswith("_")}
@@ -79,7 +99,7 @@ async def test_a_row_of_another_project_answers_as_unknown(
     for name, ask in asked(kit.scope).items():
         found = await ask()
         assert found
-        assert "secret" in repr(found) or name in {"stop_of", "turn_goes_on", "approval"}, name
+        assert "secret" in repr(found) or name in IDS_OR_FIGURES, name
     for name, ask in asked(stranger).items():
         try:
             found = await ask()
@@ -87,7 +107,7 @@ async def test_a_row_of_another_project_answers_as_unknown(
             found = refusal
         assert "secret" not in repr(found), name
         assert session.id not in repr(found), name
-        assert name not in {"stop_of", "turn_goes_on"} or not found, name
+        assert name not in {"stop_of", "turn_goes_on", "queued"} or not found, name
 
 
 @pytest.mark.spec("SES-2")
@@ -101,6 +121,8 @@ async def test_an_op_from_another_project_finds_nothing(kit: Kit, other_scopes: 
         for op in (
             RequestStop(scope, session_address(session.id), drop_queued=True),
             UpdateSession(scope, session.id, "Theirs"),
+            UpdateSession(scope, session.id, path="/theirs"),
+            Navigate(scope, "member:eve", "tab", session.id),
             DeleteSession(scope, session.id, kit.ann),
         ):
             with pytest.raises(UnknownTarget):

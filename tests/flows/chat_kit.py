@@ -13,7 +13,7 @@ from callboard import Budget, ChatAgent, Tool, Tuning
 from callboard.actors.models.model import Completion, Emit, ModelCall, Prompt, Usage
 from callboard.storage.model.messages import MessageView
 from callboard.storage.model.sessions import Session
-from callboard.tests.flows.turn_kit import Board, running
+from callboard.tests.flows.turn_kit import MEMORY, Board, running
 
 Answer = Completion | BaseException | Callable[[Prompt, Emit], Awaitable[Completion]]
 
@@ -36,9 +36,18 @@ class WrittenModel:
         await emit(answer.text)
         return answer
 
+    def tail(self, request: int) -> list[dict[str, Any]]:
+        """The messages of the n-th request (from 0), without the system's and the context blocks."""
+        return [m for m in self.prompts[request].messages[1:] if not str(m["content"]).startswith("[context: ")]
+
     def told(self, request: int) -> list[tuple[str, str]]:
-        """Role and content of the messages of the n-th request (from 0), without the system's."""
-        return [(message["role"], message["content"]) for message in self.prompts[request].messages[1:]]
+        """The same, role and content."""
+        return [(message["role"], message["content"]) for message in self.tail(request)]
+
+    def blocks(self, request: int) -> dict[str, str]:
+        """The context blocks of the n-th request by name, in their order."""
+        found = [str(m["content"]).partition("\n") for m in self.prompts[request].messages[1:]]
+        return {head[10:-1]: text for head, _, text in found if head.startswith("[context: ")}
 
 
 def text(words: str, tokens: int | None = None) -> Completion:
@@ -77,12 +86,12 @@ class Chat:
 
 @asynccontextmanager
 async def chatting(
-    *tools: Tool, budget: Budget | None = None, history_chars: int = 60_000, tuning: Tuning | None = None
+    *tools: Tool, budget: Budget | None = None, tuning: Tuning | None = None, url: str = MEMORY, **fields: Any
 ) -> AsyncIterator[Chat]:
-    """A chat on an in-memory store. The agent of other sessions is the board's puppet."""
+    """A chat, by default on an in-memory store. `fields` are the agent's. The agent of other sessions is the board's puppet."""
     model = WrittenModel()
-    agent = ChatAgent(model, "You are the desk.", tools=tools, budget=budget or Budget(), history_chars=history_chars)
-    async with running({"desk": agent}, tuning=tuning) as board:
+    agent = ChatAgent(model, "You are the desk.", tools=tools, budget=budget or Budget(), **fields)
+    async with running({"desk": agent}, tuning=tuning, url=url) as board:
         yield Chat(board, model, await board.open("desk", path="/desk"))
 
 

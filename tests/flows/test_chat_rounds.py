@@ -72,11 +72,11 @@ async def test_a_turn_of_several_rounds(autojump_clock: MockClock, bench: Bench)
         assert chat.model.told(0) == [("user", "hello")]
         assert chat.model.prompts[0].messages[0]["content"].startswith("You are the desk.\n\n")
         assert [spec.name for spec in chat.model.prompts[0].tools] == [
-            *("agent", "agent_list", "agent_read", "agent_send", "agent_stop"),
+            *("agent", "agent_list", "agent_read", "agent_send", "agent_stop", "connect_user"),
             *("pure", "durable", "external"),
         ]
-        told = chat.model.prompts[1].messages[2:]
-        assert told == (
+        told = chat.model.tail(1)[1:]
+        assert told == [
             {
                 "role": "assistant",
                 "content": "Let me see.",
@@ -87,8 +87,9 @@ async def test_a_turn_of_several_rounds(autojump_clock: MockClock, bench: Bench)
             },
             {"role": "tool", "tool_call_id": "c0", "content": '{"done": "durable 1"}'},
             {"role": "tool", "tool_call_id": "c1", "content": '{"done": "pure 2"}'},
-        )
-        assert chat.model.prompts[2].messages[: len(told) + 2] == chat.model.prompts[1].messages
+        ]
+        before = chat.model.prompts[1].messages
+        assert chat.model.prompts[2].messages[: len(before)] == before
         assert await chat.board.kinds(chat.desk) == [
             *("message.created", "turn.started", "attempt.claimed", "model.request", "turn.token"),
             *("tool.call", "tool.result") * 2,
@@ -243,7 +244,7 @@ async def test_a_call_that_is_wrong_is_refused_to_the_model_naming_the_field(
         assert word in refused["error"]["message"]
         assert done == {"done": "durable 5"}
         assert bench.ran == ["durable 5"]
-        for call in chat.model.prompts[1].messages[2]["tool_calls"]:
+        for call in chat.model.tail(1)[1]["tool_calls"]:
             assert isinstance(json.loads(call["function"]["arguments"]), dict), "what is no object is not sent back"
         recorded = [step for step in await steps(chat) if step.kind is StepKind.CALL]
         assert [step.done for step in recorded] == [True, True], "a refusal is on record like any result"

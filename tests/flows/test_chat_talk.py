@@ -115,8 +115,9 @@ async def test_the_newest_that_fits_is_told_and_no_pair_is_split(autojump_clock:
         left_out = ("user", "[system notice]\nEarlier messages of this session are left out.")
         pairs = [[("user", f"question {n}"), ("assistant", f"answer {n} " + "." * 31)] for n in range(4)]
         assert chat.model.told(2) == [*pairs[0], *pairs[1], ("user", "question 2")]
-        assert chat.model.told(3) == [left_out, *pairs[1], *pairs[2], ("user", "question 3")]
+        assert chat.model.told(3) == [left_out, *pairs[2], ("user", "question 3")], "what is too much is halved"
         await chat.ask(text("." * 101), post="long")
+        assert chat.model.told(4) == [left_out, *pairs[2], *pairs[3], ("user", "long")], "the cut stays while it can"
         await chat.ask(text("."), post="short")
         assert chat.model.told(5) == [left_out, ("user", "short")], "an older pair never stands for a newer one"
 

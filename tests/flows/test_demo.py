@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 import callboard
-from callboard.storage.model.sessions import Session
+from callboard.storage.model.sessions import Handoff, Session
 from callboard.supervisors.demo import COUNT_MOST, HELP, demonstration
 from callboard.supervisors.team import open_places
 
@@ -226,3 +226,38 @@ async def test_a_notice_that_comes_along_changes_nothing(autojump_clock: MockClo
     assert [entry.role for entry in await demo.runtime.read("/")] == ["user", "assistant", "notice"]
     assert [entry.content for entry in await demo.say("/", "echo still here")] == ["still here"]
     assert await demo.settled() == {"/": 2, "/ops/deploy": 1, "/research/pricing": 0}
+
+
+@pytest.mark.spec("HND-1", "HND-2")
+@pytest.mark.parametrize("wanted", ["deploy", "/ops/deploy"])
+async def test_taking_somebody_somewhere_is_a_handoff(autojump_clock: MockClock, demo: Demo, wanted: str) -> None:
+    (answer,) = await demo.say("/", f"take me to {wanted}")
+    assert answer.content == "Taking you to deploy."
+    assert answer.handoff == Handoff("/ops/deploy", demo.sessions["/ops/deploy"].id)
+    page = await demo.runtime.store.reads.events(demo.runtime.scope, demo.sessions["/"].id)
+    (handed,) = [event.data for event in page.events if event.kind == "turn.handoff"]
+    expected = {"path": "/ops/deploy", "channel_id": demo.sessions["/ops/deploy"].id, "from_path": "/"}
+    assert {name: handed[name] for name in expected} == expected
+    assert await demo.answers("/ops/deploy") == []
+    (back,) = await demo.say("/ops/deploy", "take me to /")
+    assert (back.content, back.handoff) == ("Taking you to /.", Handoff("/", demo.sessions["/"].id))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        ("nowhere", "no session is called that"),
+        ("/ops", "no session has this path"),
+        ("/Ops", "segment"),
+        ("/", "in this session already"),
+        ("pricing", "it may be /pricing, /research/pricing"),
+    ],
+)
+async def test_where_nobody_can_be_taken_it_says_why(
+    autojump_clock: MockClock, demo: Demo, wanted: str, why: str
+) -> None:
+    await demo.runtime.open_session(agent="pricing", path="/pricing")
+    (answer,) = await demo.say("/", f"take me to {wanted}")
+    assert answer.content.startswith(f"I can't take you to {wanted}: ")
+    assert why in answer.content
+    assert answer.handoff is None

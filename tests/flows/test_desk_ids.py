@@ -37,6 +37,7 @@ UNKNOWN: dict[str, tuple[Call, type[NotFound]]] = {
     "transcript": (lambda desk, name: desk.transcript(SCOPE, name), UnknownTarget),
     "stop": (lambda desk, name: desk.stop(SCOPE, name), UnknownTarget),
     "rename": (lambda desk, name: desk.rename(SCOPE, name, "Title"), UnknownTarget),
+    "navigate": (lambda desk, name: desk.navigate(SCOPE, "member:ann", "tab", name), UnknownTarget),
     "delete": (lambda desk, name: desk.delete(SCOPE, name, ANN), UnknownTarget),
     "requeue": (lambda desk, name: desk.requeue(SCOPE, name), NotFound),
     "cancel": (lambda desk, name: desk.cancel(SCOPE, name), NotFound),
@@ -54,6 +55,7 @@ WRITTEN: dict[str, tuple[Call, str]] = {
     "the content of send": (lambda desk, text: desk.send(SCOPE, "ses_1", text, ANN), "content"),
     "the message id of send": (lambda desk, text: desk.send(SCOPE, "ses_1", "x", ANN, message_id=text), "message_id"),
     "the title of rename": (lambda desk, text: desk.rename(SCOPE, "ses_1", text), "title"),
+    "the path of rename": (lambda desk, text: desk.rename(SCOPE, "ses_1", path=f"/{text}"), "path"),
     "the key of stop": (lambda desk, text: desk.stop(SCOPE, "ses_1", key=text), "key"),
     "the id of requeue": (lambda desk, text: desk.requeue(SCOPE, "msg_1", new_id=text), "id"),
 }
@@ -63,7 +65,7 @@ BAD = ["\ud800", "ses_\udfff", "a\ud800b", "\0", "msg_\0", "\ud83d" * 600]
 def test_the_tables_have_every_call_that_takes_an_id() -> None:
     own = {name for name, call in vars(Desk).items() if inspect.isfunction(call) and not name.startswith("_")}
     written = {name.rpartition(" ")[2] for name in WRITTEN}
-    assert own == {*UNKNOWN, *written, "check_agent", "prune"}
+    assert own == {*UNKNOWN, *written, "check_agent", "check_edge", "prune", "root", "steered_round"}
 
 
 @pytest.mark.parametrize("name", UNKNOWN)

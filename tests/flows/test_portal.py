@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import callboard
+from callboard import Handoff, NotPermitted, Turn
 from callboard.storage.model.errors import InvalidField, Unavailable, UnknownTarget
 
 
@@ -73,3 +74,23 @@ def test_an_error_of_the_block_ends_the_runtime_and_goes_on(url: str) -> None:
         fails()
     with callboard.open_portal(url, agents={"echo": echo}) as again:
         assert again.list_sessions()[0].path == "/"
+
+
+@pytest.mark.spec("NS-3", "NS-4")
+def test_paths_and_rules(url: str) -> None:
+    async def guide(turn: Turn) -> str:
+        try:
+            await turn.tools.agent_send("/ops/release", turn.text)
+        except NotPermitted:
+            await turn.tools.connect_user("/ops/release")
+        return "done"
+
+    with callboard.open_portal(url, agents={"guide": guide}) as portal:
+        portal.open_session(agent="guide", path="/")
+        deploy = portal.open_session(agent="guide", path="/ops/deploy")
+        assert portal.rename_session("/ops/deploy", path="/ops/release", title="Release").id == deploy.id
+        assert portal.send("/ops/deploy", "by its old path").session == deploy.id
+        portal.set_policy(edge="handoff_only")
+        portal.set_policy("/ops", confirm=True)
+        portal.wait(portal.send("/", "please").id)
+        assert portal.read("/")[-1].handoff == Handoff("/ops/release", deploy.id, confirm=True)

@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).with_name("golden") / "tools.json"
 @pytest.mark.spec("SES-3")
 def test_the_schemas_are_frozen() -> None:
     assert json.loads(GOLDEN.read_text(encoding="utf-8")) == SCHEMAS
-    assert list(SCHEMAS) == ["agent", "agent_list", "agent_read", "agent_send", "agent_stop"]
+    assert list(SCHEMAS) == ["agent", "agent_list", "agent_read", "agent_send", "agent_stop", "connect_user"]
     assert all(schema["parameters"]["additionalProperties"] is False for schema in SCHEMAS.values())
 
 
@@ -76,6 +76,11 @@ FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
     ("agent_send", {"agent_id": "", "message": "x"}, "agent_id", "must not be empty"),
     ("agent_read", {"agent_id": "/Other"}, "path", "has a segment that is not"),
     ("agent_read", {"agent_id": "/other/"}, "path", "must not end with /"),
+    ("connect_user", {"path": "/other", "message": "x"}, "connect_user.message", "is not a known field"),
+    ("connect_user", {}, "connect_user.path", "is required"),
+    ("connect_user", {"path": 5}, "connect_user.path", "must be a string"),
+    ("connect_user", {"path": "other"}, "path", "must start with /"),
+    ("connect_user", {"path": "/other/"}, "path", "must not end with /"),
     ("agent_delete", {"agent_id": "/other"}, "tool", "there is no tool 'agent_delete'"),
 ]
 

@@ -10,6 +10,7 @@ import trio
 import callboard
 from callboard import (
     Agent,
+    Block,
     Budget,
     Call,
     CallboardError,
@@ -17,6 +18,7 @@ from callboard import (
     ChatModel,
     Entry,
     Event,
+    Handoff,
     Interrupted,
     LeaseLost,
     MailboxFull,
@@ -32,6 +34,7 @@ from callboard import (
     Tuning,
     Turn,
     open_portal,
+    standard_blocks,
     tool,
 )
 
@@ -101,11 +104,20 @@ class Cashier(Agent):
         return f"{listed['agents']} {read['messages']}"
 
 
+async def stock(turn: Turn) -> dict[str, int] | None:
+    return {"count": len(turn.text)} if turn.text else None
+
+
+assert_type(standard_blocks(), tuple[Block, ...])
 talker = ChatAgent(
     ChatModel("http://127.0.0.1:8000/v1", "small", key="k", options={"temperature": 0}, limits=ModelLimits(tries=2)),
     "You are the cashier.",
     tools=[charge, look],
     budget=Budget(rounds=8, seconds=60),
+    blocks=[*standard_blocks(), Block("stock", 15, "In stock: {{ count }}", stock)],
+    compact_with=ChatModel("http://127.0.0.1:8000/v1", "smaller"),
+    history_chars=20_000,
+    result_chars=50_000,
 )
 script = Scripted([Rule(re.compile("hello"), "good day"), Rule(r"echo (.*)", r"\1")], otherwise="?", purpose="Talks.")
 
@@ -129,6 +141,9 @@ async def use(runtime: Runtime) -> None:
     assert_type(await runtime.wait(receipt.id), MessageView)
     assert_type(await runtime.read(session.id, after=1), list[Entry])
     assert_type(await runtime.list_sessions(active=True, limit=10), tuple[Session, ...])
+    assert_type(await runtime.rename_session("/billing", path="/money"), Session)
+    await runtime.set_policy("/money", edge="handoff_only", agents="create", handoff=True, confirm=True)
+    assert_type((await runtime.read("/money"))[0].handoff, Handoff | None)
     assert_type(await runtime.stop("/", drop_queued=True), str)
     print(runtime.snapshot().children, view.stages, view.outcome, view.reason)
 

@@ -18,13 +18,16 @@ ROOT = Path(__file__).parents[2]
 
 NAMES = [
     "Agent",
+    "Block",
     "Budget",
     "Call",
     "CallboardError",
     "ChatAgent",
     "ChatModel",
+    "Edge",
     "Entry",
     "Event",
+    "Handoff",
     "Interrupted",
     "InvalidField",
     "LeaseLost",
@@ -33,6 +36,7 @@ NAMES = [
     "MessageView",
     "ModelLimits",
     "NotFound",
+    "NotPermitted",
     "PathTaken",
     "Portal",
     "Receipt",
@@ -53,6 +57,7 @@ NAMES = [
     "client",
     "open_portal",
     "open_runtime",
+    "standard_blocks",
     "tool",
 ]
 

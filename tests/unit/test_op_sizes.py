@@ -12,7 +12,7 @@ import pytest
 from callboard.storage.model.addresses import Scope, Sender
 from callboard.storage.model.limits import BATCH_BYTES, CONTENT_CHARS, ERROR_CHARS, TITLE_CHARS
 from callboard.storage.model.states import Outcome, Reason
-from callboard.storage.model.turns import Lease, StepKind
+from callboard.storage.model.turns import Lease, StepKind, Summary
 from callboard.storage.ops import (
     CommitTurn,
     EmitTokens,
@@ -50,6 +50,7 @@ CARRIES: dict[str, tuple[Callable[[str], Op[Any]], int]] = {
     "a name in a step's data": (lambda text: step(data={text: 1}), LARGE),
     "a step's result": (lambda text: step(result={"ok": [1, [text]]}), LARGE),
     "a step's event": (lambda text: step(events=(StepEvent("tool.result", {"result": text}),)), LARGE),
+    "what a step sums up": (lambda text: step(summary=Summary(1, text)), LARGE),
     "what a step sends": (lambda text: step(sends=(send(text),)), CONTENT_CHARS),
     "what a step opens": (lambda text: step(opens=tuple(open_session(SCOPE, "a") for _ in text)), TITLE_CHARS),
     "what a step stops": (lambda text: step(stops=tuple(RequestStop(SCOPE, "session:s") for _ in text)), 100),

@@ -10,6 +10,7 @@ import pytest
 
 from callboard.actors.ports import Tuning
 from callboard.storage.model.errors import SettingsError
+from callboard.storage.model.policies import Edge
 from callboard.supervisors.settings import Settings, load_settings
 
 
@@ -105,6 +106,7 @@ def test_variables_are_read_by_their_settings_type(tmp_path: Path) -> None:
         ("tls_cert", "cert.pem", "needs tls_key as well"),
         ("tls_key", "key.pem", "needs tls_cert as well"),
         ("host", " \t", "must name a host or an address"),
+        ("timezone", "Europe", "is no time zone that this machine knows, such as Europe/Paris"),
         (
             "store",
             "mysql://x",
@@ -197,4 +199,13 @@ def test_settings_reach_the_runtimes_figures(tmp_path: Path) -> None:
     assert tuning.renew_seconds == 2
     assert tuning.stop_grace_seconds == 1
     assert (tuning.live_turns, tuning.mailbox_depth, tuning.pair_per_minute) == (7, 8, 0)
+    assert (tuning.timezone, load(tmp_path, {"timezone": "Europe/Paris"}).tuning.timezone) == (None, "Europe/Paris")
     assert tuning.event_keep_seconds == 7_200
+
+
+@pytest.mark.spec("NS-4")
+def test_the_edge_policy_is_one_of_two_words(tmp_path: Path) -> None:
+    assert load(tmp_path).tuning.edge is Edge.COLLABORATE
+    assert load(tmp_path, environment={"CALLBOARD_EDGE_POLICY": "handoff_only"}).tuning.edge is Edge.HANDOFF_ONLY
+    error = refused(tmp_path, environment={"CALLBOARD_EDGE_POLICY": "open"})
+    assert (error.path, error.message) == ("CALLBOARD_EDGE_POLICY", "must be one of collaborate, handoff_only")

@@ -13,7 +13,9 @@ import trio
 
 from callboard.storage.model.addresses import Scope, Sender, session_address
 from callboard.storage.model.sessions import Session
-from callboard.storage.ops import Claim, DeleteSession, EmitTokens, Op, RequestStop
+from callboard.storage.model.turns import StepKind
+from callboard.storage.ops import Claim, DeleteSession, EmitTokens, Op, RecordStep, RequestStop
+from callboard.storage.ops.deliveries import HandOver
 from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
 from callboard.storage.sqlite.tx import SqliteTx
@@ -77,12 +79,15 @@ async def test_a_deleted_sessions_mailbox_keeps_nothing_of_lease_turn_or_stop(tm
         await store.apply(enqueue(SCOPE, target, ANN, "hello"))
         (claimed,) = (await store.apply(Claim("worker", "n-1", 1, 30, frozenset({"echo"})))).claimed
         await store.apply(EmitTokens(claimed.lease, 3, "text"))
+        other = (await store.apply(open_session(SCOPE, "echo", path="/other"))).session
+        handed = HandOver("/other", other.id)
+        await store.apply(RecordStep(claimed.lease, "call:0", StepKind.CALL, 0, done=True, data={}, handoff=handed))
         await store.apply(RequestStop(SCOPE, target, 5, key="stop_1"))
         with closing(sqlite3.connect(tmp_path / "store.db")) as conn:
             conn.row_factory = sqlite3.Row
-            held = dict(conn.execute("SELECT * FROM mailbox").fetchone())
+            held = dict(conn.execute("SELECT * FROM mailbox WHERE id = ?", (claimed.lease.mailbox,)).fetchone())
             await store.apply(delete(session))
-            left = dict(conn.execute("SELECT * FROM mailbox").fetchone())
+            left = dict(conn.execute("SELECT * FROM mailbox WHERE id = ?", (claimed.lease.mailbox,)).fetchone())
         nursery.cancel_scope.cancel()
     kept = ("id", "scope", "recipient", "last_seq", "event_floor")
     assert {name: left[name] for name in kept} == {name: held[name] for name in kept}

@@ -16,7 +16,8 @@ HOT = """
 targets_for_enqueue messages_by_key message_by_key mailbox_accept pair_count due_mailboxes mailbox_claim head_claim
 carried_for_claim fence step_by_key steerable row_absorb row_deliver marker_of
 head_retry attempt_of mailbox_release mailbox_renew stop_target due_after session_by_id
-oldest_due messages_to_blank messages_to_forget session_by_path transcript events_after event_counters message_named steps_of
+oldest_due messages_to_blank messages_to_forget session_by_path session_by_redirect redirect_at sessions_by_path policy_of policy_rules
+navigation_of frontiers frontiers_of transcript events_after event_counters message_named steps_of
 """.split()  # noqa: SIM905
 
 SHORT = {"SCAN d", "SCAN v", "SCAN (subquery-1)", "SCAN (subquery-5)"}

@@ -68,7 +68,7 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
     },
     "/v1/sessions/{id}": {
         "get": Operation("A session.", {200: "Session"}, (404,)),
-        "patch": Operation("Rename a session.", {200: "Session"}, (404,), body="SessionChanges", keyed=False),
+        "patch": Operation("Change title and path.", {200: "Session"}, (404, 409), body="SessionChanges", keyed=False),
         "delete": Operation("Delete a session; what waits in it fails.", {204: None}, (404, 409), keyed=False),
     },
     "/v1/sessions/{id}/messages": {
@@ -85,6 +85,13 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
             {200: "Transcript"},
             (404,),
             query={"after": CURSOR, "limit": LIMIT},
+        ),
+    },
+    "/v1/sessions/{id}/prompt": {
+        "get": Operation(
+            "What the next call of the session's model would send, and what of it changed since the last one.",
+            {200: "Prompt"},
+            (404, 409),
         ),
     },
     "/v1/sessions/{id}/stop": {
@@ -144,6 +151,24 @@ OPERATIONS: Final[Mapping[str, Mapping[str, Operation]]] = {
     },
     "/v1/approvals/{id}": {
         "post": Operation("Allow or deny a call that waits.", {200: "Approval"}, (404, 409), body="Answer"),
+    },
+    "/v1/directory": {
+        "get": Operation(
+            "Sessions that have a path, in the order of paths.",
+            {200: "Directory"},
+            query={"limit": LIMIT, "cursor": PATH},
+        ),
+    },
+    "/v1/clients/{id}": {
+        "get": Operation(
+            "Where a client of the asking principal went last, by the websocket's navigate.",
+            {200: "Navigation"},
+            (404,),
+        ),
+    },
+    "/v1/policy": {
+        "get": Operation("The project's rules by prefix of a path.", {200: "Rules"}),
+        "put": Operation("Set all that is said at a prefix.", {200: "Rules"}, body="NewRule", keyed=False),
     },
     "/v1/tree": {"get": Operation("The supervision tree.", {200: "Node"})},
     "/v1/doctor": {"get": Operation("What is well and what is not.", {200: "Report"}, (404,))},

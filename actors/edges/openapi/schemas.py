@@ -10,6 +10,7 @@ from typing import Any, Final
 from ....storage.model.events import EventKind
 from ....storage.model.limits import AGENT_NAME_CHARS, CONTENT_CHARS, LABEL_CHARS, PAGE_LIMIT, TITLE_CHARS
 from ....storage.model.messages import TRANSPORTS, Kind
+from ....storage.model.policies import AgentsMay, Edge
 from ....storage.model.sessions import SessionKind
 from ....storage.model.states import Outcome, Reason, Status
 from ..edge import CURSOR_MOST
@@ -22,6 +23,7 @@ NAME: Final[Schema] = {"type": "string", "pattern": f"^{SEGMENT}$"}
 MESSAGE_ID: Final[Schema] = {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,128}$"}
 PATH: Final[Schema] = {"type": "string", "pattern": f"^/({SEGMENT}(/{SEGMENT}){{0,3}})?$"}
 """Up to eight levels and 256 characters; the pattern has four, which always fit."""
+TITLE: Final[Schema] = {"type": "string", "maxLength": TITLE_CHARS, "pattern": rf"^$|{TEXT}"}
 TIME: Final[Schema] = {"type": "string", "format": "date-time"}
 STRING: Final[Schema] = {"type": "string"}
 NUMBER: Final[Schema] = {"type": "integer", "minimum": 0}
@@ -113,6 +115,12 @@ _CREDENTIAL_MORE: Final[dict[str, Schema]] = {
     "expires": TIME,
     "revoked": TIME,
 }
+_RULE: Final[dict[str, Schema]] = {
+    "edge": enum(*Edge),
+    "agents": enum(*AgentsMay),
+    "handoff": BOOLEAN,
+    "confirm": BOOLEAN,
+}
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "Error": record(error=record({"path": STRING}, code=STRING, message=STRING)),
@@ -120,6 +128,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Ready": record(status=enum("ready", "not_ready")),
     "Sender": SENDER,
     "Session": record(
+        {"moved_from": STRING},
         id=STRING,
         path=null_or(STRING),
         agent=STRING,
@@ -131,17 +140,19 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Sessions": page("sessions", "Session"),
     "NewSession": body(
-        {"path": null_or(PATH), "title": {"type": "string", "maxLength": TITLE_CHARS, "pattern": rf"^$|{TEXT}"}},
+        {"path": null_or(PATH), "title": TITLE},
         agent={"type": "string", "minLength": 1, "maxLength": AGENT_NAME_CHARS},
     ),
-    "SessionChanges": body(title={"type": "string", "maxLength": TITLE_CHARS, "pattern": rf"^$|{TEXT}"}),
+    "SessionChanges": {
+        "anyOf": [body({"path": null_or(PATH)}, title=TITLE), body({"title": null_or(TITLE)}, path=PATH)]
+    },
     "NewMessage": body(
         {"message_id": null_or(MESSAGE_ID)},
         content={"type": "string", "minLength": 1, "maxLength": CONTENT_CHARS, "pattern": TEXT},
     ),
     "Receipt": record(message_id=STRING, created=BOOLEAN, status=enum(*Status), seq=NUMBER),
     "Entry": record(
-        {"message_id": STRING, "in_reply_to": STRING},
+        {"message_id": STRING, "in_reply_to": STRING, "handoff": ref("Handoff")},
         seq=NUMBER,
         role=enum("user", "assistant", "notice"),
         content=STRING,
@@ -149,11 +160,38 @@ SCHEMAS: Final[dict[str, Schema]] = {
         state=enum(*Status),
         at=TIME,
     ),
+    "Handoff": record({"confirm": BOOLEAN}, path=STRING, channel_id=STRING),
     "Transcript": record(entries=array(ref("Entry"))),
+    "Prompt": record(
+        session=STRING,
+        agent=STRING,
+        turn=enum("running", "next", "none"),
+        request_hash=STRING,
+        bytes=NUMBER,
+        parts=array(record(name=STRING, bytes=NUMBER, text=STRING)),
+        diff=null_or(
+            record(
+                bytes=NUMBER,
+                common=NUMBER,
+                percent={"type": "number"},
+                changed=array(record(part=STRING, at=NUMBER, removed=STRING, added=STRING)),
+            )
+        ),
+    ),
+    "Directory": record(
+        entries=array(record(path=STRING, session=STRING, agent=STRING, purpose=STRING, title=STRING, confirm=BOOLEAN)),
+        has_more=BOOLEAN,
+        next=null_or(STRING),
+    ),
+    "Navigation": record(
+        client=STRING, session=STRING, frontiers={"type": "object", "additionalProperties": NUMBER}, at=TIME
+    ),
+    "NewRule": body({name: null_or(schema) for name, schema in _RULE.items()}, prefix=PATH),
+    "Rules": record(rules=array(record(_RULE, prefix=STRING)), project=record(**_RULE)),
     "Stop": body({"drop_queued": BOOLEAN}),
     "Stopping": record(status=enum("stopping")),
     "Message": record(_MESSAGE_MORE, **_MESSAGE),
-    "MessageWithHistory": record(_MESSAGE_MORE, **_MESSAGE, history=array(_ATTEMPT)),
+    "MessageWithHistory": record({**_MESSAGE_MORE, "steered_round": NUMBER}, **_MESSAGE, history=array(_ATTEMPT)),
     "InboxMessage": record(_MESSAGE_MORE, **_MESSAGE, content=STRING, available_at=null_or(TIME)),
     "Inbox": page("messages", "InboxMessage"),
     "Nothing": body(),

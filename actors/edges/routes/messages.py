@@ -14,7 +14,7 @@ from ....storage.model.errors import InvalidField
 from ....storage.model.ids import keyed_id
 from ....storage.model.states import Status
 from ..edge import KEY, Ask, limit
-from ..views import JsonResponse, history_view, inbox_view, message_view, receipt_view
+from ..views import JsonResponse, history_view, inbox_view, message_view, receipt_view, steered_view
 
 _STATUSES = frozenset(map(str, Status))
 
@@ -45,11 +45,12 @@ async def post(ask: Ask) -> Response:
 
 
 async def show(ask: Ask) -> Response:
-    """200 and the message with the history of its attempts."""
+    """200 and the message with the history of its attempts, and after which round of another one's turn it was taken into that."""
     ask.query()
     message = await ask.desk.receipt(ask.scope, ask.id, principal=ask.principal.sender.principal)
     attempts = await ask.desk.store.reads.attempts(ask.scope, message.id)
-    return JsonResponse({**message_view(message), "history": history_view(attempts)})
+    steered = await ask.desk.steered_round(ask.scope, message)
+    return JsonResponse({**message_view(message), "history": history_view(attempts), **steered_view(steered)})
 
 
 async def inbox(ask: Ask) -> Response:

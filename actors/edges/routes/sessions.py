@@ -5,6 +5,8 @@ Invariant: an address takes ids only; who has a path finds the id with `GET /v1/
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import attrs
 from starlette.responses import Response
 
@@ -12,6 +14,7 @@ from ....storage.model.addresses import check_path
 from ....storage.model.errors import Conflict, InvalidField, PathTaken, UnknownTarget
 from ....storage.model.ids import keyed_id
 from ....storage.model.limits import PAGE_LIMIT
+from ....storage.model.policies import ROOT
 from ....storage.model.sessions import ACTIVE, IDLE
 from ..edge import KEY, Ask, limit, number
 from ..pages import EntryPages
@@ -31,9 +34,14 @@ class NewSession:
 
 @attrs.frozen
 class Changes:
-    """Body of `PATCH /v1/sessions/{id}`."""
+    """Body of `PATCH /v1/sessions/{id}`: either, or both together."""
 
-    title: str
+    title: str | None = None
+    path: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.title is None and self.path is None:
+            raise InvalidField("or path is required", path="title")
 
 
 @attrs.frozen
@@ -50,7 +58,15 @@ async def create(ask: Ask) -> Response:
     key = ask.key
     asked = None if key is None else keyed_id("ses", *_namespace(ask), key)
     try:
-        opened = await ask.desk.open(ask.scope, new.agent, path=new.path, title=new.title, must_create=True, id=asked)
+        opened = await ask.desk.open(
+            ask.scope,
+            new.agent,
+            path=new.path,
+            title=new.title,
+            must_create=True,
+            id=asked,
+            by=ask.principal.by,
+        )
         session = opened.session if opened.created else await ask.desk.store.reads.session(ask.scope, opened.session.id)
     except PathTaken:
         raise
@@ -62,22 +78,28 @@ async def create(ask: Ask) -> Response:
 
 
 async def listing(ask: Ask) -> Response:
-    """{sessions, has_more, next}, newest change first; `status` is active, idle, or recent for all."""
+    """{sessions, has_more, next}, newest change first; `status` is active, idle, or recent for all.
+
+    A path that a session had leads to it: it then says which one that was, as `moved_from`.
+    """
     query = ask.query("path", "status", "limit", "cursor")
     status = query.get("status", RECENT)
     if status not in (ACTIVE, IDLE, RECENT):
         raise InvalidField(f"must be {ACTIVE}, {IDLE} or {RECENT}", path="status")
+    path = None if "path" not in query else check_path(query["path"])
+    if path == ROOT:
+        with suppress(UnknownTarget):
+            await ask.desk.root(ask.scope)
     page = await ask.desk.store.reads.sessions(
         ask.scope,
-        path=None if "path" not in query else check_path(query["path"]),
+        path=path,
         active=status == ACTIVE,
         idle=status == IDLE,
         limit=limit(query.get("limit"), 50),
         cursor=query.get("cursor"),
     )
-    return JsonResponse(
-        {"sessions": [session_view(item) for item in page.items], "has_more": page.has_more, "next": page.next}
-    )
+    found = [session_view(item, asked=path) for item in page.items]
+    return JsonResponse({"sessions": found, "has_more": page.has_more, "next": page.next})
 
 
 async def show(ask: Ask) -> Response:
@@ -87,11 +109,12 @@ async def show(ask: Ask) -> Response:
 
 
 async def change(ask: Ask) -> Response:
-    """200 and the session with its new title."""
+    """200 and the session with its new title and path; 409 for the root's path, and for one that another session has or had."""
     ask.query()
     changes = await ask.body(Changes)
     await ask.desk.store.reads.session(ask.scope, ask.id)
-    return JsonResponse(session_view(await ask.desk.rename(ask.scope, ask.id, changes.title)))
+    changed = await ask.desk.rename(ask.scope, ask.id, changes.title, path=changes.path, by=ask.principal.by)
+    return JsonResponse(session_view(changed))
 
 
 async def delete(ask: Ask) -> Response:

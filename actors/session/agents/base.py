@@ -64,6 +64,11 @@ def agents_from(agents: Mapping[str, object]) -> dict[str, Runs]:
     return {name: as_agent(name, value) for name, value in agents.items()}
 
 
+def purposes_of(agents: Mapping[str, Runs]) -> dict[str, str]:
+    """What each agent says that it is for; "" for one that does not."""
+    return {name: str(getattr(agent, "purpose", "")) for name, agent in agents.items()}
+
+
 def _from_callable(path: str, run: Callable[..., Any], owner: object) -> Runs:
     try:
         inspect.signature(run).bind(None)
@@ -87,10 +92,11 @@ def _functions(run: Callable[..., Any]) -> tuple[object, object]:
 
 
 class _Bound:
-    """An agent as the delivery runs it, with what it says about itself."""
+    """An agent as the delivery runs it, with what it says about itself. `owner` is what the user gave."""
 
     def __init__(self, run: Behaviour, owner: object) -> None:
         self.run = run
+        self.owner = owner
         self.purpose = str(getattr(owner, "purpose", "") or "")
         self.has_committed = getattr(owner, "has_committed", None)
 

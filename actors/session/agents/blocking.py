@@ -25,7 +25,7 @@ def _wait(call: Callable[..., Awaitable[Any]], *args: Any) -> Any:
 
 
 class BlockingTools:
-    """The five tools, blocking. See `AgentTools`."""
+    """The agent tools, blocking. See `AgentTools`."""
 
     def __init__(self, turn: Turn) -> None:
         self._tools = turn.tools
@@ -49,6 +49,9 @@ class BlockingTools:
 
     def agent_stop(self, agent_id: str) -> dict[str, Any]:
         return _wait(self._tools.agent_stop, agent_id)
+
+    def connect_user(self, path: str) -> dict[str, Any]:
+        return _wait(self._tools.connect_user, path)
 
 
 class BlockingTurn:

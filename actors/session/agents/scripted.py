@@ -38,7 +38,7 @@ class Scripted:
 
 
 def calls(tool: str, **templates: str) -> Action:
-    """An action that calls one of the five tools; each argument is a template for `Match.expand`. A refusal is the reply."""
+    """An action that calls one of the agent tools; each argument is a template for `Match.expand`. A refusal is the reply."""
 
     async def run(turn: Turn, match: re.Match[str]) -> str | None:
         try:

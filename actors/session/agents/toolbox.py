@@ -18,6 +18,7 @@ from ..steps import PASSING, Interrupted
 from ..tools import SCHEMAS, check_call
 from ..turn import Tool, Turn
 
+EVERYBODYS: Final = "connect_user"
 RESULT_CHARS: Final = 40_000
 """What a model is shown of one result."""
 _SHOWN_CHARS: Final = 2_000
@@ -25,18 +26,22 @@ _SHOWN_CHARS: Final = 2_000
 
 
 class Toolbox:
-    """The five agent tools (unless `five` is False) and an agent's own. Raises `InvalidField` naming a tool that can't be offered."""
+    """The agent tools (connect_user alone, if `five` is False) and an agent's own.
+
+    Handing the user over is every agent's to do, so that tool is in each model request (HND-1). Raises `InvalidField` naming a tool that
+    can't be offered.
+    """
 
     def __init__(self, own: Sequence[Tool], *, five: bool = True) -> None:
-        self._five = dict(SCHEMAS) if five else {}
+        self._ours = {name: schema for name, schema in SCHEMAS.items() if five or name == EVERYBODYS}
         self._own = {tool.name: model_tool(tool) for tool in own}
         for name in self._own:
-            if name in self._five:
+            if name in self._ours:
                 raise InvalidField("is the name of an agent tool", path=f"tools.{name}")
         if len(self._own) != len(own):
             raise InvalidField("has a name twice", path="tools")
         self.specs = (
-            *(ToolSpec(name, schema["description"], schema["parameters"]) for name, schema in self._five.items()),
+            *(ToolSpec(name, schema["description"], schema["parameters"]) for name, schema in self._ours.items()),
             *(tool.spec for tool in self._own.values()),
         )
 
@@ -68,8 +73,8 @@ class Toolbox:
 
     def _checked(self, call: ModelCall) -> dict[str, Any]:
         """The call's arguments. Raises `InvalidField` naming what is wrong."""
-        if call.name not in self._own and call.name not in self._five:
-            known = ", ".join((*self._five, *self._own)) or "none"
+        if call.name not in self._own and call.name not in self._ours:
+            known = ", ".join((*self._ours, *self._own)) or "none"
             raise InvalidField(f"there is no tool {call.name!r}; there are: {known}", path="tool")
         try:
             # A tool without parameters is often called with no text at all.

@@ -184,6 +184,15 @@ CREATE TABLE step (
 ) WITH (fillfactor = 80);
 CREATE UNIQUE INDEX step_key ON step (message, key);
 
+-- What a model made of a session's older entries: those up to number `upto` are told by it. A session has at most one.
+CREATE TABLE summary (
+    mailbox bigint PRIMARY KEY,
+    scope bigint NOT NULL,
+    upto bigint NOT NULL,
+    text text NOT NULL,
+    at double precision NOT NULL
+);
+
 -- The last claim of each process: a repeated claim is known by its nonce.
 CREATE TABLE process (
     holder text COLLATE "C" PRIMARY KEY,

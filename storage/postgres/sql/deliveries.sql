@@ -4,7 +4,7 @@
 -- The mailboxes of leases, and what an end of their turns needs.
 SELECT m.id, m.epoch, m.holder, m.head, m.last_seq, m.last_event, m.scope, m.taken, m.block, m.stop_at,
     h.uid, h.message_id, h.claims, h.status, s.id, s.parent, s.child_state, s.agent, s.path, h.chain, h.hops, h.attempts,
-    h.max_attempts, h.kind, h.sender, h.sender_kind, c.tenant, c.project
+    h.max_attempts, h.kind, h.sender, h.sender_kind, c.tenant, c.project, m.handoff
 FROM unnest($1::bigint[]) AS v (id) JOIN mailbox AS m ON m.id = v.id JOIN scope AS c ON c.id = m.scope
 LEFT JOIN message AS h ON h.id = m.head LEFT JOIN session AS s ON s.mailbox = m.id
 

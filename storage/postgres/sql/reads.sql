@@ -64,7 +64,7 @@ ORDER BY m.updated_at + 0 DESC, m.id DESC LIMIT :limit
 -- name: transcript
 -- Entries above a number, each with the state of its message; an answer names what it answers.
 SELECT t.seq, t.role, t.content, t.at, h.uid, h.message_id, h.status, h.sender, h.sender_kind, h.sender_label, s.id, s.agent,
-    t.origin
+    t.origin, t.handoff
 FROM scope AS c JOIN session AS s ON s.scope = c.id JOIN entry AS t ON t.mailbox = s.mailbox
 LEFT JOIN message AS h ON h.id = t.message
 WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND t.seq > :after
@@ -73,7 +73,7 @@ ORDER BY t.seq LIMIT :limit
 -- name: transcript_tail
 -- The newest entries that people and agents see, newest first.
 SELECT t.seq, t.role, t.content, t.at, h.uid, h.message_id, h.status, h.sender, h.sender_kind, h.sender_label, s.id, s.agent,
-    t.origin
+    t.origin, t.handoff
 FROM scope AS c JOIN session AS s ON s.scope = c.id JOIN entry AS t ON t.mailbox = s.mailbox
 LEFT JOIN message AS h ON h.id = t.message
 WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND t.role IN ('user', 'assistant')
@@ -177,3 +177,44 @@ WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project
 SELECT a.id, s.id, a.state, a.expires
 FROM scope AS c JOIN approval AS a ON a.scope = c.id LEFT JOIN session AS s ON s.mailbox = a.mailbox
 WHERE c.tenant = :tenant AND c.project = :project AND a.id = :id
+
+-- name: session_by_redirect
+-- The living session that an old path still leads to.
+SELECT s.id, c.tenant, c.project, s.kind, s.agent, s.path, s.title, s.parent, s.child_state, s.created_at, m.updated_at,
+    (m.head IS NOT NULL OR (
+        SELECT 1 FROM session AS x WHERE x.parent = s.id AND x.scope = s.scope AND x.child_state = 'running' LIMIT 1
+    ) IS NOT NULL)::int,
+    m.last_event, m.last_seq
+FROM scope AS c CROSS JOIN LATERAL (
+    SELECT * FROM redirect AS x WHERE x.scope = c.id AND x.path = :path OFFSET 0
+) AS r JOIN session AS s ON s.id = r.session JOIN mailbox AS m ON m.id = s.mailbox
+WHERE c.tenant = :tenant AND c.project = :project AND r.expires > :now AND s.deleted_at IS NULL AND s.kind <> 'internal'
+
+-- name: sessions_by_path
+-- Living sessions that have a path, in the order of paths, above the last one seen.
+SELECT s.id, c.tenant, c.project, s.kind, s.agent, s.path, s.title, s.parent, s.child_state, s.created_at, m.updated_at,
+    (m.head IS NOT NULL OR (
+        SELECT 1 FROM session AS x WHERE x.parent = s.id AND x.scope = s.scope AND x.child_state = 'running' LIMIT 1
+    ) IS NOT NULL)::int,
+    m.last_event, m.last_seq
+FROM scope AS c CROSS JOIN LATERAL (
+    SELECT * FROM session AS x
+    WHERE x.scope = c.id AND x.path > :after AND x.deleted_at IS NULL AND x.kind <> 'internal' ORDER BY x.path LIMIT :limit
+) AS s JOIN mailbox AS m ON m.id = s.mailbox
+WHERE c.tenant = :tenant AND c.project = :project ORDER BY s.path
+
+-- name: policy_of
+-- The rules of a project.
+SELECT p.prefix, p.edge, p.agents, p.handoff, p.confirm FROM scope AS c JOIN policy AS p ON p.scope = c.id
+WHERE c.tenant = :tenant AND c.project = :project ORDER BY p.prefix
+
+-- name: navigation_of
+-- Where a client of a principal went last.
+SELECT n.session, n.frontiers, n.at FROM scope AS c CROSS JOIN LATERAL (
+    SELECT * FROM navigation AS x WHERE x.scope = c.id AND x.principal = :principal AND x.client = :client OFFSET 0
+) AS n
+WHERE c.tenant = :tenant AND c.project = :project
+
+-- name: project_known
+-- Whether anything was ever opened in a project, or anybody let in.
+SELECT 1 FROM scope AS c WHERE c.tenant = :tenant AND c.project = :project

@@ -178,6 +178,15 @@ CREATE TABLE step (
 );
 CREATE UNIQUE INDEX step_key ON step (message, key);
 
+-- What a model made of a session's older entries: those up to number `upto` are told by it. A session has at most one.
+CREATE TABLE summary (
+    mailbox INTEGER PRIMARY KEY,
+    scope INTEGER NOT NULL,
+    upto INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    at REAL NOT NULL
+);
+
 -- The last claim of each process: a repeated claim is known by its nonce.
 CREATE TABLE process (
     holder TEXT PRIMARY KEY,

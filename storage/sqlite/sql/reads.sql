@@ -49,7 +49,7 @@ ORDER BY +m.updated_at DESC, m.id DESC LIMIT :limit
 -- name: transcript
 -- Entries above a number, each with the state of its message; an answer names what it answers.
 SELECT t.seq, t.role, t.content, t.at, h.uid, h.message_id, h.status, h.sender, h.sender_kind, h.sender_label, s.id, s.agent,
-    t.origin
+    t.origin, t.handoff
 FROM scope AS c JOIN session AS s ON s.scope = c.id JOIN entry AS t ON t.mailbox = s.mailbox
 LEFT JOIN message AS h ON h.id = t.message
 WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND t.seq > :after
@@ -58,7 +58,7 @@ ORDER BY t.seq LIMIT :limit
 -- name: transcript_tail
 -- The newest entries that people and agents see, newest first.
 SELECT t.seq, t.role, t.content, t.at, h.uid, h.message_id, h.status, h.sender, h.sender_kind, h.sender_label, s.id, s.agent,
-    t.origin
+    t.origin, t.handoff
 FROM scope AS c JOIN session AS s ON s.scope = c.id JOIN entry AS t ON t.mailbox = s.mailbox
 LEFT JOIN message AS h ON h.id = t.message
 WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project AND t.role IN ('user', 'assistant')
@@ -159,3 +159,35 @@ WHERE s.id = :id AND c.tenant = :tenant AND c.project = :project
 SELECT a.id, s.id, a.state, a.expires
 FROM scope AS c JOIN approval AS a ON a.scope = c.id LEFT JOIN session AS s ON s.mailbox = a.mailbox
 WHERE c.tenant = :tenant AND c.project = :project AND a.id = :id
+
+-- name: session_by_redirect
+-- The living session that an old path still leads to.
+SELECT s.id, c.tenant, c.project, s.kind, s.agent, s.path, s.title, s.parent, s.child_state, s.created_at, m.updated_at,
+    m.head IS NOT NULL OR EXISTS (SELECT 1 FROM session AS x WHERE x.parent = s.id AND x.child_state = 'running'),
+    m.last_event, m.last_seq
+FROM scope AS c JOIN redirect AS r ON r.scope = c.id AND r.path = :path AND r.expires > :now
+JOIN session AS s ON s.id = r.session AND s.deleted_at IS NULL JOIN mailbox AS m ON m.id = s.mailbox
+WHERE c.tenant = :tenant AND c.project = :project AND s.kind <> 'internal'
+
+-- name: sessions_by_path
+-- Living sessions that have a path, in the order of paths, above the last one seen.
+SELECT s.id, c.tenant, c.project, s.kind, s.agent, s.path, s.title, s.parent, s.child_state, s.created_at, m.updated_at,
+    m.head IS NOT NULL OR EXISTS (SELECT 1 FROM session AS x WHERE x.parent = s.id AND x.child_state = 'running'),
+    m.last_event, m.last_seq
+FROM scope AS c CROSS JOIN session AS s ON s.scope = c.id AND s.path > :after AND s.deleted_at IS NULL
+JOIN mailbox AS m ON m.id = s.mailbox
+WHERE c.tenant = :tenant AND c.project = :project AND s.path IS NOT NULL AND s.kind <> 'internal' ORDER BY s.path LIMIT :limit
+
+-- name: policy_of
+-- The rules of a project.
+SELECT p.prefix, p.edge, p.agents, p.handoff, p.confirm FROM scope AS c JOIN policy AS p ON p.scope = c.id
+WHERE c.tenant = :tenant AND c.project = :project ORDER BY p.prefix
+
+-- name: navigation_of
+-- Where a client of a principal went last.
+SELECT n.session, n.frontiers, n.at FROM scope AS c JOIN navigation AS n ON n.scope = c.id
+WHERE c.tenant = :tenant AND c.project = :project AND n.principal = :principal AND n.client = :client
+
+-- name: project_known
+-- Whether anything was ever opened in a project, or anybody let in.
+SELECT 1 FROM scope AS c WHERE c.tenant = :tenant AND c.project = :project

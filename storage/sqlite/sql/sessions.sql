@@ -15,18 +15,19 @@ RETURNING id
 
 -- name: session_insert
 -- A new session.
-INSERT INTO session (id, scope, mailbox, kind, agent, path, title, first_title, parent, child_state, deadline, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO session (id, scope, mailbox, kind, agent, path, title, first_title, parent, child_state, deadline, created_at,
+    first_path)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: session_at_path
 -- The living session that a path names.
-SELECT id, agent FROM session WHERE scope = ? AND path = ? AND deleted_at IS NULL
+SELECT id, agent, kind FROM session WHERE scope = ? AND path = ? AND deleted_at IS NULL
 
 -- name: session_row
 -- A session as ops return it.
 SELECT s.id, c.tenant, c.project, s.kind, s.agent, s.path, s.title, s.parent, s.child_state, s.created_at, m.updated_at,
     m.head IS NOT NULL OR EXISTS (SELECT 1 FROM session AS x WHERE x.parent = s.id AND x.child_state = 'running'),
-    m.last_event, m.last_seq, s.deleted_at, s.mailbox, s.scope, m.recipient, m.epoch, m.last_event, s.first_title
+    m.last_event, m.last_seq, s.deleted_at, s.mailbox, s.scope, m.recipient, m.epoch, m.last_event, s.first_title, s.first_path
 FROM session AS s JOIN mailbox AS m ON m.id = s.mailbox JOIN scope AS c ON c.id = s.scope
 WHERE s.id = ? AND s.scope = ?
 
@@ -47,7 +48,8 @@ WHERE id = ? AND deleted_at IS NULL
 -- name: mailbox_close
 -- Fence every holder out of a deleted session's mailbox; nothing of its lease, its turn or its stop is left. A stuck task still lives.
 UPDATE mailbox SET due = NULL, epoch = epoch + 1, holder = NULL, holder_kind = NULL, nonce = NULL, head = NULL, depth = 0,
-    taken = 0, block = 0, stop_at = NULL, stop_grace = NULL, stop_key = NULL, stop_key_turn = NULL, updated_at = ?
+    taken = 0, block = 0, stop_at = NULL, stop_grace = NULL, stop_key = NULL, stop_key_turn = NULL, handoff = NULL,
+    updated_at = ?
 WHERE id = ?
 
 -- name: open_rows

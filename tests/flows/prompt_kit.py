@@ -1,0 +1,45 @@
+"""What the tests of prompts share: a prompt looked at as the next call would send it, a fixed day, prompts as text. Not here: any judgement."""
+
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+from pathlib import Path
+
+import pytest
+
+from callboard.actors.desk import Desk
+from callboard.actors.session.agents.chat import ChatAgent
+from callboard.actors.session.prompt import standard
+from callboard.actors.session.prompt.assembly import Assembled
+from callboard.actors.session.prompt.preview import preview_turn
+from callboard.storage.model.sessions import Session
+
+GOLDEN = Path(__file__).parent / "golden"
+MONDAY = 1_796_032_800.0
+"""30 November 2026, 10:00 in UTC."""
+
+
+async def looked_at(desk: Desk, agent: ChatAgent, session: Session) -> Assembled:
+    """What the agent's model would be told next in a session."""
+    turn, _ = await preview_turn(desk, session)
+    return await agent.preview(turn)
+
+
+def blocks_of(prompt: Assembled) -> dict[str, str]:
+    return {block.name: block.text for block in prompt.blocks}
+
+
+def as_text(prompt: Assembled) -> str:
+    """All parts but the tools (`tools.json` has those), as a golden file has them."""
+    return "".join(f"=== {part.name}\n{part.data.decode()}\n" for part in prompt.parts() if part.name != "tools")
+
+
+def set_time(monkeypatch: pytest.MonkeyPatch, at: float) -> None:
+    """What prompts are told of the time from now on. The store's clock goes on: leases go by it."""
+
+    class Stopped(datetime):
+        @classmethod
+        def fromtimestamp(cls, timestamp: float, tz: tzinfo | None = None) -> datetime:
+            return datetime.fromtimestamp(at, tz)
+
+    monkeypatch.setattr(standard, "datetime", Stopped)

@@ -1,0 +1,100 @@
+"""connect_user inside a turn: what it records, what refuses it, and that nobody is moved and nothing said twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+from callboard import ChatAgent, Turn, UnknownTarget
+from callboard.actors.session.tools import SCHEMAS
+from callboard.storage.model.addresses import Scope
+from callboard.storage.model.errors import NotPermitted, SelfTarget
+from callboard.storage.model.sessions import Handoff
+from callboard.storage.ops import RecordStep
+from callboard.storage.ops.namespace import set_policy
+from callboard.tests.flows.chat_kit import WrittenModel, text
+from callboard.tests.flows.turn_kit import Board, calling, running
+
+
+@pytest.mark.spec("HND-1", "HND-2")
+async def test_a_call_is_recorded_as_a_pair_under_its_action_id_and_moves_nobody(
+    board: Board, autojump_clock: MockClock
+) -> None:
+    desk, deploy = await board.open(path="/"), await board.open(path="/ops/deploy")
+    result = await board.inside(desk, calling("connect_user", path="/ops/deploy"))
+    assert result == {"status": "recorded", "path": "/ops/deploy", "channel_id": deploy.id}
+    (call,), (answer,) = await board.events(desk, "tool.call"), await board.events(desk, "tool.result")
+    (handed,) = await board.events(desk, "turn.handoff")
+    assert call.data["action_id"] == answer.data["action_id"]
+    assert answer.data["result"] == {"ok": result}
+    assert (call.id + 1, call.id + 2) == (answer.id, handed.id)
+    about = ("turn_id", "message_id", "attempt")
+    assert handed.data == {
+        "path": "/ops/deploy", "channel_id": deploy.id, "from_path": "/", **{name: call.data[name] for name in about},
+    }  # fmt: skip
+    assert await board.entries(deploy) == []
+    assert await board.events(deploy) == []
+
+
+@pytest.mark.spec("HND-1")
+async def test_what_can_not_be_is_the_result_that_the_model_reads(board: Board, autojump_clock: MockClock) -> None:
+    desk = await board.open(path="/")
+    await board.open(path="/secret")
+    await board.runtime.desk.open(Scope(project="other"), "agent", path="/theirs")
+    await board.runtime.store.apply(set_policy(board.scope, "/secret", handoff=False))
+    refusals: dict[str, tuple[type[Exception], str]] = {
+        "/nowhere": (UnknownTarget, "unknown_target"),
+        "/theirs": (UnknownTarget, "unknown_target"),
+        "/secret": (NotPermitted, "not_permitted"),
+        "/": (SelfTarget, "self_target"),
+    }
+    for path, (kind, code) in refusals.items():
+        with pytest.raises(kind):
+            await board.inside(desk, calling("connect_user", path=path))
+        answer = (await board.events(desk, "tool.result"))[-1]
+        assert answer.data["result"]["refused"]["code"] == code
+    assert await board.events(desk, "turn.handoff") == []
+    assert [entry.handoff for entry in await board.entries(desk)] == [None] * len(refusals)
+
+
+@pytest.mark.spec("HND-1")
+@pytest.mark.parametrize("agent_tools", [True, False])
+async def test_it_is_in_every_agents_first_model_request(autojump_clock: MockClock, agent_tools: bool) -> None:
+    model = WrittenModel([text("Hello.")])
+    async with running({"desk": ChatAgent(model, agent_tools=agent_tools)}) as board:
+        await board.ask(await board.open("desk"))
+    (offered,) = [spec for spec in model.prompts[0].tools if spec.name == "connect_user"]
+    assert offered.parameters == SCHEMAS["connect_user"]["parameters"]
+
+
+@pytest.mark.spec("HND-2", "HND-3")
+async def test_an_attempt_that_follows_writes_no_second_event(board: Board, autojump_clock: MockClock) -> None:
+    desk, deploy = await board.open(path="/"), await board.open(path="/ops/deploy")
+    results: list[dict[str, Any]] = []
+
+    async def cut_off(turn: Turn) -> str:
+        results.append(await turn.tools.connect_user("/ops/deploy"))
+        if turn.attempt == 1:
+            raise ValueError("cut off")
+        return "Taking you to deploy."
+
+    board.plan(desk, cut_off, cut_off)
+    await board.ask(desk)
+    assert results[0] == results[1]
+    assert len(await board.events(desk, "turn.handoff")) == 1
+    assert len([op for op in board.gate.seen if isinstance(op, RecordStep) and op.handoff is not None]) == 1
+    answer = (await board.entries(desk))[-1]
+    assert (answer.content, answer.handoff) == ("Taking you to deploy.", Handoff("/ops/deploy", deploy.id))
+
+
+@pytest.mark.spec("HND-2")
+async def test_a_path_that_leads_elsewhere_by_now_hands_over_to_the_new_one(
+    board: Board, autojump_clock: MockClock
+) -> None:
+    desk, deploy = await board.open(path="/"), await board.open(path="/ops/deploy")
+    await board.runtime.desk.rename(board.scope, deploy.id, path="/ops/release")
+    result = await board.inside(desk, calling("connect_user", path="/ops/deploy"))
+    assert result == {"status": "recorded", "path": "/ops/release", "channel_id": deploy.id}
+    assert (await board.events(desk, "turn.handoff"))[0].data["path"] == "/ops/release"

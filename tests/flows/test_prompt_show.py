@@ -1,0 +1,279 @@
+"""The cache report: what the next call would send, and what of it changed, over HTTP and by the command; looking changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from callboard import ChatAgent, Turn, tool
+from callboard.actors.models.model import Completion, Emit, ModelUnavailable, Prompt
+from callboard.storage.model.addresses import Sender
+from callboard.storage.model.messages import Kind
+from callboard.storage.ops.inbox import enqueue
+from callboard.tests.flows.chat_kit import Answer, WrittenModel, asks, text
+from callboard.tests.flows.cli_kit import Here, serving
+from callboard.tests.flows.edge_kit import Served, serving_runtime
+from callboard.tests.flows.shared_kit import shared_store
+
+pytestmark = pytest.mark.spec("CTX-1")
+TEAM = """
+from callboard import ChatAgent, Team
+from callboard.actors.models.model import Completion
+
+class Echo:
+    name = "echo-1"
+
+    async def complete(self, prompt, emit):
+        await emit("I see.")
+        return Completion("I see.")
+
+async def plain(turn):
+    return "ok"
+
+print("a team may print")
+team = Team(agents={"desk": ChatAgent(Echo(), "You are the desk."), "plain": plain}, sessions={"/plain": "plain"})
+"""
+
+
+@attrs.define
+class Hall:
+    """A served desk whose model a test writes; its tool waits while `held` says so."""
+
+    served: Served
+    model: WrittenModel
+    looks: list[int]
+    desk: str = ""
+
+    async def shown(self, session: str | None = None) -> dict[str, Any]:
+        answer = await self.served.client.get(f"/v1/sessions/{session or self.desk}/prompt")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def say(self, content: str, *answers: Answer) -> None:
+        self.model.answers += answers
+        await self.served.say(self.desk, content)
+
+    def sent(self) -> str:
+        """The hash of what the model was asked with last."""
+        return self.model.prompts[-1].content_hash
+
+
+def told(shown: dict[str, Any]) -> list[str]:
+    return [json.loads(part["text"])["content"] for part in shown["parts"] if part["name"].startswith("tail")]
+
+
+@pytest.fixture
+async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
+    model, looks = WrittenModel(), list[int]()
+
+    @tool("pure")
+    async def look() -> str:
+        """Looks."""
+        looks.append(1)
+        return "looked"
+
+    async def plain(turn: Turn) -> str:
+        return "ok"
+
+    agents = {"desk": ChatAgent(model, "You are the desk.", tools=[look]), "plain": plain}
+    async with serving_runtime(tmp_path, agents=agents) as served:
+        opened = Hall(served, model, looks)
+        opened.desk = (await served.runtime.open_session(agent="desk", path="/")).id
+        yield opened
+
+
+class Pause:
+    """A model's answer that a test holds up."""
+
+    def __init__(self, answer: Completion) -> None:
+        self.begun, self.go_on = trio.Event(), trio.Event()
+        self._answer = answer
+
+    async def __call__(self, prompt: Prompt, emit: Emit) -> Completion:
+        self.begun.set()
+        await self.go_on.wait()
+        await emit(self._answer.text)
+        return self._answer
+
+
+async def test_without_a_message_it_is_what_the_next_one_would_be_added_to(hall: Hall) -> None:
+    shown = await hall.shown()
+    assert (shown["turn"], shown["agent"], shown["session"], shown["diff"]) == ("none", "desk", hall.desk, None)
+    assert [part["name"] for part in shown["parts"]] == ["system", "tools", "block date"]
+    assert shown["bytes"] == sum(part["bytes"] for part in shown["parts"])
+    assert all(part["bytes"] == len(part["text"].encode()) for part in shown["parts"])
+    await hall.say("hello", text("Hello Ann."))
+    assert (await hall.shown())["diff"]["changed"] == [
+        {"part": "tail 2", "at": 0, "removed": "", "added": '{"role":"assistant","content":"Hello Ann."}'}
+    ]
+    assert told(await hall.shown()) == ["hello", "Hello Ann."]
+
+
+@pytest.mark.spec("CTX-4", "CTX-5")
+async def test_the_diff_says_which_bytes_changed_and_how_much_stands_before_them(hall: Hall) -> None:
+    await hall.say("hello", text("Hello Ann."))
+    await hall.served.open("plain", path="/ops")
+    before = await hall.shown()
+    assert [change["part"] for change in before["diff"]["changed"]] == ["block directory", "tail 2"]
+    await hall.say("again", text("Yes?"))
+    await hall.served.open("plain", path="/ops/deploy")
+    shown = await hall.shown()
+    parts = {part["name"]: part for part in shown["parts"]}
+    first, *_ = shown["diff"]["changed"]
+    assert first["part"] == "block directory"
+    assert first["added"] == "\\n- /ops/deploy (plain)"
+    stable = sum(parts[name]["bytes"] for name in ("system", "tools", "block date"))
+    assert shown["diff"]["common"] == stable + first["at"]
+
+
+@pytest.mark.spec("CTX-6")
+async def test_of_a_turn_that_runs_it_is_what_its_next_call_sends(hall: Hall) -> None:
+    first, second = Pause(asks(("look", {}))), Pause(text("Seen."))
+    hall.model.answers += [first, second]
+    await hall.served.post(hall.desk, "look please")
+    await first.begun.wait()
+    shown = await hall.shown()
+    assert (shown["turn"], shown["request_hash"]) == ("running", hall.sent())
+    assert shown["diff"]["changed"] == []
+    await hall.served.post(hall.desk, "and be quick")
+    # It is told of the post that waits, which the call under way was not.
+    assert [c["part"] for c in (await hall.shown())["diff"]["changed"]] == ["block queued"]
+    first.go_on.set()
+    await second.begun.wait()
+    shown = await hall.shown()
+    assert shown["request_hash"] == hall.sent()
+    assert told(shown) == ["look please", "", "looked", "and be quick"]
+    second.go_on.set()
+    await hall.served.until(hall.desk, "turn.completed")
+    assert hall.looks == [1]
+
+
+async def test_of_a_turn_that_is_tried_again_it_is_what_the_next_attempt_sends(hall: Hall) -> None:
+    pause = Pause(text("Seen."))
+    hall.model.answers += [asks(("look", {})), ModelUnavailable("gone"), pause]
+    receipt = await hall.served.post(hall.desk, "look please")
+    await hall.served.until(hall.desk, "attempt.relinquished")
+    shown = await hall.shown()  # as a rule before the next attempt begins; it makes no difference
+    assert shown["request_hash"] == hall.sent()
+    assert told(shown) == ["look please", "", "looked"]
+    pause.go_on.set()
+    await hall.served.runtime.wait(receipt["message_id"])
+    assert shown["request_hash"] == hall.sent()
+    assert hall.looks == [1]
+
+
+async def test_what_comes_along_and_whom_it_answers_are_as_the_turn_has_them(hall: Hall) -> None:
+    pause = Pause(text("First."))
+    second = Pause(text("Second."))
+    hall.model.answers += [pause, second]
+    await hall.served.post(hall.desk, "first")
+    await pause.begun.wait()
+    runtime = hall.served.runtime
+    other = Sender("ses_other", "session", "/other")
+    asked: list[tuple[Kind, str, str | None]] = [
+        (Kind.NOTICE, "mail is late", None),
+        (Kind.AGENT_MESSAGE, "my answer", "m-9"),
+        (Kind.NOTICE, "later", None),
+    ]
+    for kind, content, reply_to in asked:
+        await runtime.store.apply(
+            enqueue(runtime.scope, f"session:{hall.desk}", other, content, kind=kind, reply_to=reply_to)
+        )
+    assert told(await hall.shown()) == ["first"]
+    pause.go_on.set()
+    await second.begun.wait()
+    shown = await hall.shown()
+    assert shown["request_hash"] == hall.sent()
+    assert told(shown) == [
+        *("first", "First.", "[system notice]\nmail is late"),
+        "[message from the session /other, ses_other, in reply to m-9]\nmy answer",
+    ]
+    second.go_on.set()
+
+
+async def test_looking_writes_nothing_asks_nobody_and_runs_nothing(hall: Hall) -> None:
+    pause = Pause(asks(("look", {})))
+    hall.model.answers += [pause, text("Done.")]
+    await hall.served.post(hall.desk, "go")
+    await pause.begun.wait()
+    before = await hall.served.log(hall.desk)
+    for _ in range(5):
+        await hall.shown()
+    assert await hall.served.log(hall.desk) == before
+    assert len(hall.model.prompts) == 1
+    assert hall.looks == []
+    pause.go_on.set()
+    await hall.served.until(hall.desk, "turn.completed")
+
+
+async def test_what_can_t_be_shown_says_why(hall: Hall) -> None:
+    plain = await hall.served.open("plain")
+    error = await hall.served.refused("GET", f"/v1/sessions/{plain}/prompt", 409, "conflict")
+    assert "plain asks no model" in error["message"]
+    await hall.served.refused("GET", "/v1/sessions/ses_none/prompt", 404, "unknown_target")
+    await hall.served.refused("GET", f"/v1/sessions/{hall.desk}/prompt?diff=1", 400, "invalid_field")
+
+
+@pytest.mark.spec("RT-17", "CTX-4")
+async def test_two_processes_show_the_same_bytes(tmp_path: Path) -> None:
+    def agents() -> dict[str, Any]:
+        return {"desk": ChatAgent(WrittenModel([text("Hello Ann.")]), "You are the desk.", purpose="Greets.")}
+
+    async with shared_store(tmp_path, size=1, agents=agents()) as shared:
+        served = shared.all[0]
+        session = (await served.runtime.open_session(agent="desk", path="/")).id
+        await served.open(path="/b")
+        await served.say(session, "hello")
+        first = (await served.client.get(f"/v1/sessions/{session}/prompt")).json()
+        (tmp_path / "other").mkdir()
+        async with serving_runtime(tmp_path / "other", store=shared.url, agents=agents()) as other:
+            found = (await other.client.get(f"/v1/sessions/{session}/prompt")).json()
+        assert found["diff"] is None, "what it sent is in the memory of the one that sent it"
+        assert {**found, "diff": None} == {**first, "diff": None}
+
+
+# -- the command -------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_command_shows_it_with_a_server_and_without(tmp_path: Path, here: Here) -> None:
+    (tmp_path / "desks.py").write_text(TEAM)
+    (tmp_path / "callboard.toml").write_text('team = "desks:team"\n')
+    async with serving(tmp_path) as server:
+        nothing = await here("prompt", "show", "/", "--diff", folder=tmp_path)
+        assert (nothing.code, nothing.out) == (1, "")
+        assert "has asked no model for this session yet" in nothing.err
+        await server.post("/", "hello")
+        await server.until("/", lambda kind, _: kind == "turn.completed")
+        online = await here("prompt", "show", "/", "--json", folder=tmp_path)
+        said = await here("prompt", "show", "/", folder=tmp_path)
+        assert said.out.splitlines()[0].startswith("desk, without a message, as none waits: ")
+        assert "--- block directory (" in said.out
+        assert "--- tail 2 (" in said.out
+        compared = await here("prompt", "show", "/", "--diff", folder=tmp_path)
+        assert compared.code == 0
+        head, *rest = compared.out.splitlines()
+        assert "common prefix " in head
+        assert head.endswith("%)")
+        assert rest == ["--- tail 2, from byte 0", '+ {"role":"assistant","content":"I see."}']
+        refused = await here("prompt", "show", "/plain", folder=tmp_path)
+        assert (refused.code, refused.out) == (1, "")
+        assert "asks no model" in refused.err
+    offline = await here("prompt", "show", "/", "--json", folder=tmp_path)
+    assert offline.code == 0, offline.err
+    assert {**offline.json, "diff": None} == {**online.json, "diff": None}
+    assert offline.json["diff"] is None
+    assert (await here("sessions", "send", "/", "later", folder=tmp_path)).code == 0
+    waiting = await here("prompt", "show", "/", "--json", folder=tmp_path)
+    assert (waiting.json["turn"], told(waiting.json)) == ("next", ["hello", "I see.", "later"])
+    assert "block queued" not in {part["name"] for part in waiting.json["parts"]}, (
+        "its own message does not wait for it"
+    )
+    gone = await here("prompt", "show", "/", "--diff", folder=tmp_path)
+    assert gone.code == 1
+    assert "no server runs here" in gone.err

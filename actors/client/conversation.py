@@ -57,6 +57,11 @@ class Conversation:
         self._attempt: tuple[str, int] | None = None
         self._text = ""
 
+    @property
+    def text(self) -> str:
+        """What the turn under way has streamed so far."""
+        return self._text
+
     def see(self, event: LiveEvent) -> Show | None:
         """Take the next event; returns what is to be shown of it, if anything."""
         data = event.data

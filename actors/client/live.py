@@ -56,19 +56,30 @@ class Accepted:
     seq: int
 
 
+@attrs.frozen
+class Navigated:
+    """A navigation's confirmation: `frontiers` are the newest events of sessions at that moment, by session (HND-4)."""
+
+    session: str
+    frontiers: dict[str, int]
+
+
+_Answer = Accepted | Navigated | CallboardError | None
+
+
 class _Question:
     """Something asked that waits for its answer: a value, or the error to raise."""
 
     def __init__(self, frame: dict[str, Any]) -> None:
         self.frame = frame
-        self.answer: Accepted | CallboardError | None = None
+        self.answer: _Answer = None
         self._answered = trio.Event()
 
-    def settle(self, answer: Accepted | CallboardError | None) -> None:
+    def settle(self, answer: _Answer) -> None:
         self.answer = answer
         self._answered.set()
 
-    async def wait(self) -> Accepted | CallboardError | None:
+    async def wait(self) -> _Answer:
         await self._answered.wait()
         self._answered = trio.Event()
         return self.answer
@@ -86,8 +97,9 @@ class LiveClient:
         self._closing = False
         self._subscriptions: dict[str, Subscription] = {}
         self._sends: dict[str, _Question] = {}
+        self._navigations: list[_Question] = []
         self._asked: dict[str, deque[_Question | None]] = {}
-        """By session, what the server answers without a message id, in the order asked: a stop, or None for a subscribe."""
+        """By session, what the server answers without a message id, in the order asked: a stop or navigation, or None for a subscribe."""
 
     @property
     def connected(self) -> bool:
@@ -125,13 +137,38 @@ class LiveClient:
                 answer = await question.wait()
                 if isinstance(answer, Accepted):
                     return answer
-                assert answer is not None
-                if self._failure is not None or not (isinstance(answer, Unavailable) and answer.status == 503):
-                    raise answer
-                await trio.sleep(RESEND_SECONDS)
+                await self._again(answer)
                 self._say(frame)
         finally:
             del self._sends[name]
+
+    async def navigate(self, session: str) -> Navigated:
+        """Have the server note that this client's user goes to a session (by id), however many connections that takes.
+
+        Needs the id that `connect` gives at the handshake. What is subscribed after the call has begun is sent behind its answer. Raises
+        `UnknownTarget`; cancelled, whether it was noted is unknown: going there again is the same.
+        """
+        self._check()
+        _check_session(session)
+        question = _Question({"type": "navigate", "session": session})
+        self._navigations.append(question)
+        try:
+            self._ask(question)
+            while True:
+                answer = await question.wait()
+                if isinstance(answer, Navigated):
+                    return answer
+                await self._again(answer)
+                self._ask(question)
+        finally:
+            self._navigations.remove(question)
+
+    async def _again(self, answer: _Answer) -> None:
+        """Wait until a refusal may have passed; any other is raised."""
+        assert isinstance(answer, CallboardError)
+        if self._failure is not None or not (isinstance(answer, Unavailable) and answer.status == 503):
+            raise answer
+        await trio.sleep(RESEND_SECONDS)
 
     async def stop(self, session: str) -> None:
         """Stop the turn that a session (by id) runs. Raises `Inactive`, `UnknownTarget`; `Unavailable` if the connection is lost meanwhile,
@@ -142,8 +179,7 @@ class LiveClient:
         if self._link is None:
             raise Unavailable("there is no connection at the moment")
         question = _Question({"type": "stop", "session": session})
-        self._asked.setdefault(session, deque()).append(question)
-        self._say(question.frame)
+        self._ask(question)
         answer = await question.wait()
         if isinstance(answer, CallboardError):
             raise answer
@@ -193,7 +229,7 @@ class LiveClient:
         self._first.set()
         for subscription in self._subscriptions.values():
             subscription.fail(error)
-        for question in self._sends.values():
+        for question in (*self._sends.values(), *self._navigations):
             question.settle(error)
 
     def _check(self) -> None:
@@ -203,6 +239,8 @@ class LiveClient:
     def _opened(self, link: Link) -> None:
         self._link = link
         self._first.set()
+        for question in self._navigations:
+            self._ask(question)  # first: what is followed then comes behind the answer
         for subscription in self._subscriptions.values():
             self._subscribe(subscription)
         for question in self._sends.values():
@@ -216,7 +254,11 @@ class LiveClient:
         for subscription in self._subscriptions.values():
             subscription.lost()
         waiting, self._asked = self._asked, {}
-        for question in (question for line in waiting.values() for question in line if question is not None):
+        stops = [
+            question for line in waiting.values() for question in line if question not in (None, *self._navigations)
+        ]
+        for question in stops:
+            assert question is not None
             question.settle(Unavailable("the connection was lost; whether the turn stops is unknown"))
         self._changed(False)
 
@@ -227,6 +269,12 @@ class LiveClient:
     def _say(self, frame: dict[str, Any]) -> None:
         if self._link is not None:
             self._link.say(frame)
+
+    def _ask(self, question: _Question) -> None:
+        """Say what is answered by its session, in order; nothing while there is no connection."""
+        if self._link is not None:
+            self._asked.setdefault(question.frame["session"], deque()).append(question)
+            self._say(question.frame)
 
     def _subscribe(self, subscription: Subscription) -> None:
         frame = subscription.resume
@@ -264,6 +312,10 @@ class LiveClient:
                 question = self._next_asked(name)
                 if question is not None:
                     question.settle(None)
+            case {"type": "navigated", "session": str(name)}:
+                question = self._next_asked(name)
+                if question is not None:
+                    question.settle(Navigated(name, {**frame["frontiers"]}))
             case {"type": "error", "code": "not_subscribed"}:
                 pass  # we left a session that the server had dropped already
             case {"type": "error", "code": str(code), "message": str(message)}:

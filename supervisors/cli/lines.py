@@ -21,13 +21,15 @@ import trio
 from ...storage.model.errors import Rejected
 
 PROMPT: Final = "> "
-# From the line's beginning, as the prompt may be there already; between the marks stands what takes no room.
-_DRAWN: Final = f"\001\r\002{PROMPT}"
+_START: Final = "\001\r\002"
+# The prompt is drawn from the line's beginning, as it may be there already; between the marks stands what takes no room.
 _READ_BYTES: Final = 64 * 1024
 
 
 class Lines(Protocol):
-    """Where lines come from."""
+    """Where lines come from. `prompt` is what stands before a line that is asked for."""
+
+    prompt: str
 
     @property
     def draft(self) -> str | None:
@@ -65,6 +67,7 @@ def open_lines() -> Iterator[Lines]:
 class PlainLines:
     """Lines by the descriptor: a thread that waits in `sys.stdin` would hold its lock when the program ends."""
 
+    prompt: str = attrs.field(default=PROMPT, init=False)
     draft: None = attrs.field(default=None, init=False)
     edited: bool = attrs.field(default=False, init=False)
     _lines: deque[str] = attrs.field(factory=deque[str], init=False)
@@ -92,6 +95,7 @@ class EditedLines:
     edited = True
 
     def __init__(self, readline: Any) -> None:
+        self.prompt = PROMPT
         self._readline = readline
         self._asking = False
         # The terminal would be left with that switched on when a line is waited for no longer.
@@ -107,7 +111,7 @@ class EditedLines:
         """See `Lines`."""
         self._asking = True
         try:
-            return (await trio.to_thread.run_sync(input, _DRAWN, abandon_on_cancel=True)).strip()
+            return (await trio.to_thread.run_sync(input, _START + self.prompt, abandon_on_cancel=True)).strip()
         except EOFError:
             return None
         except OSError as error:

@@ -1,19 +1,22 @@
-"""How a conversation looks: plain text, streamed as it comes, each answer once.
+"""How conversations look: plain text, streamed as it comes, each answer once, and where one is.
 
 Not here: what there is to show (`actors.client.Conversation`). Invariant: text that does not count any more is followed by a line that says so.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import attrs
 
 from ...actors.client import Show, ShowKind
 from .lines import PROMPT, Lines
-from .output import line, note, piece, wipe
+from .output import line, note, piece, plain, wipe
 
-AGAIN = "(starting again)"
+AGAIN: Final = "(starting again)"
+NAME_MOST: Final = 40
+"""Characters of a session's name in the prompt."""
 
 
 @attrs.define
@@ -22,8 +25,10 @@ class Screen:
 
     interactive: bool
     lines: Lines
-    transcript: str
-    """The command that shows all of the conversation."""
+    transcript: Callable[[str], str]
+    """The command that shows all of a session, by its name."""
+    where: str = attrs.field(default="", init=False)
+    """The name of the open session."""
     _open: bool = attrs.field(default=False, init=False)
     """The cursor is within a line of streamed text."""
     _prompted: bool = attrs.field(default=False, init=False)
@@ -33,8 +38,17 @@ class Screen:
         """A line of the transcript so far."""
         line(f"{entry['sender']['label'] or entry['sender']['id']}: {entry['content']}")
 
-    def show(self, show: Show) -> None:
-        """The next thing of the conversation."""
+    def at(self, name: str) -> None:
+        """This session is open from here on."""
+        self.where = name
+        short = " ".join(plain(name).split())
+        self.lines.prompt = (short if len(short) <= NAME_MOST else f"…{short[-NAME_MOST:]}") + PROMPT
+
+    def show(self, show: Show, where: str) -> None:
+        """The next thing of the open session; of another one, `where`, only how it ends, as two streams can't be read at once."""
+        if self.interactive and where != self.where:
+            self._aside(show, where)
+            return
         match show.kind:
             case ShowKind.POST:
                 self._break()
@@ -59,7 +73,7 @@ class Screen:
                 note(f"failed: {show.text}")
             case ShowKind.GAP:
                 self._break()
-                note(f"some events are gone; all that was said: {self.transcript}")
+                note(f"some events are gone; all that was said: {self.transcript(where)}")
 
     def ask(self) -> None:
         """A line is about to be asked for."""
@@ -74,7 +88,7 @@ class Screen:
             return
         draft = self.lines.draft
         if draft is not None or not self.lines.edited:
-            piece(PROMPT + (draft or ""))
+            piece(self.lines.prompt + (draft or ""))
             self._prompted = True
 
     def typed(self) -> None:
@@ -101,6 +115,14 @@ class Screen:
     def end(self) -> None:
         """Leave the cursor at the beginning of a line."""
         self._break()
+
+    def _aside(self, show: Show, where: str) -> None:
+        if show.kind is ShowKind.ANSWER and show.whole:
+            self._break()
+            line(f"{where}: {show.whole}")
+        elif show.kind is ShowKind.FAILED:
+            self._break()
+            note(f"{where}: failed: {show.text}")
 
     def _answer(self, show: Show) -> None:
         if not show.streaming:

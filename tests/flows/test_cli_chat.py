@@ -225,9 +225,9 @@ async def test_on_a_terminal_everybody_is_seen_and_a_turn_can_be_stopped(tmp_pat
         await server.post("/", "echo from before")
         await server.until("/", lambda kind, _: kind == "turn.completed")
         async with terminal(tmp_path) as chat:
-            await chat.out.until("operator: echo from before\nfront-desk: from before\n> ")
+            await chat.out.until("operator: echo from before\nfront-desk: from before\n/> ")
             await server.post("/", "echo from elsewhere")
-            await chat.out.until("operator: echo from elsewhere\nfrom elsewhere\n> ")
+            await chat.out.until("operator: echo from elsewhere\nfrom elsewhere\n/> ")
             await chat.say("/stop\n")
             await chat.out.until("(nothing runs)")
             await chat.say("count 1000\n")
@@ -264,12 +264,12 @@ async def test_on_a_terminal_a_lost_connection_is_told(tmp_path: Path) -> None:
 
 async def test_on_a_terminal_it_says_what_may_be_typed(tmp_path: Path) -> None:
     async with serving(tmp_path), terminal(tmp_path) as chat:
-        await chat.out.until("Talking to /. /help lists what may be typed, /quit ends.\n> ")
+        await chat.out.until("Talking to /. /help lists what may be typed, /quit ends.\n/> ")
         await chat.say("/help\n")
-        text = await chat.out.until("Everything else is a message.\n> ")
-        assert all(f"\n{command}  " in text for command in ("/help", "/stop", "/quit"))
+        text = await chat.out.until("sent with one of them.\n/> ")
+        assert all(f"\n{command}  " in text for command in ("/help", "/stop", "/quit", "/where", "/go PATH", "/back"))
         await chat.say("/exit\n")
-        await chat.out.until("(/exit is not a command, and was not sent; /help lists them)\n> ")
+        await chat.out.until("(/exit is not a command, and was not sent; /help lists them)\n/> ")
         await chat.say("/ops/deploy is a path\n")
         await chat.out.until("I know: echo TEXT")
         await chat.say("/quit\n")
@@ -283,22 +283,22 @@ async def test_a_line_can_be_edited_and_called_back(tmp_path: Path) -> None:
         await chat.out.until("> ")
         left = "\x1b[D"
         await chat.say(f"echo hllo{left * 3}e\n")
-        await chat.out.until(lambda text: text.endswith("hello\n> "))
+        await chat.out.until(lambda text: text.endswith("hello\n/> "))
         await chat.say("\x1b[A again\n")
-        await chat.out.until(lambda text: text.endswith("hello again\n> "))
+        await chat.out.until(lambda text: text.endswith("hello again\n/> "))
         await chat.say("echo half of a")
         await chat.out.until(lambda text: text.endswith("echo half of a"))
         await server.post("/", "echo from elsewhere")
         # What is typed so far is there again below, as if nobody had interrupted.
         await chat.out.until(
-            lambda text: text.endswith("operator: echo from elsewhere\nfrom elsewhere\n> echo half of a")
+            lambda text: text.endswith("operator: echo from elsewhere\nfrom elsewhere\n/> echo half of a")
         )
         await chat.say(" line\n")
-        await chat.out.until(lambda text: text.endswith("half of a line\n> "))
+        await chat.out.until(lambda text: text.endswith("half of a line\n/> "))
         await chat.say("count 1000\n")
         await chat.out.until("1 2 3")
         await chat.say("/stop\n")
-        await chat.out.until(lambda text: text.endswith("(stopped)\n> "))
+        await chat.out.until(lambda text: text.endswith("(stopped)\n/> "))
         chat.signal(signal.SIGINT)
         assert await chat.process.wait() == 0
         posts = [entry["content"] for entry in await server.transcript("/") if entry["role"] == "user"]
@@ -318,3 +318,83 @@ async def test_the_terminal_is_left_as_it_was(tmp_path: Path) -> None:
         assert await chat.process.wait() == 0
         assert termios.tcgetattr(theirs) == before
     os.close(theirs)
+
+
+@pytest.mark.spec("HND-4")
+async def test_lines_from_a_pipe_follow_a_handoff(tmp_path: Path) -> None:
+    lines = (
+        "take me to deploy\necho deployed\n//go nowhere\n/go /research/pricing\necho priced\n/back\n/up\necho home\n"
+    )
+    async with serving(tmp_path) as server:
+        done = await run("chat", folder=tmp_path, stdin=lines)
+        assert (done.code, done.err) == (0, "")
+        out = done.out.splitlines()
+        assert (out[0], out[1], out[3:]) == ("Taking you to deploy.", "deployed", ["priced", "home"])
+        posts = {
+            path: [entry["content"] for entry in await server.transcript(path) if entry["role"] == "user"]
+            for path in ("/", "/ops/deploy", "/research/pricing")
+        }
+        assert posts == {
+            "/": ["take me to deploy", "echo home"],
+            "/ops/deploy": ["echo deployed", "/go nowhere"],
+            "/research/pricing": ["echo priced"],
+        }
+        lost = await run("chat", folder=tmp_path, stdin="/go /nowhere\n/back\necho here\n")
+        assert (lost.code, lost.out) == (1, "here\n")
+        assert lost.err == "(path: no session has this path)\n(there is nothing before)\n"
+
+
+@pytest.mark.spec("HND-4", "HND-5")
+async def test_a_terminal_shows_where_it_is_and_goes_where_it_is_taken(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        async with terminal(tmp_path, "xterm") as chat:
+            await chat.out.until("/> ")
+            await chat.say("take me to deploy\n")
+            await chat.out.until("(opened /ops/deploy)")
+            await chat.out.until("/: Taking you to deploy.")
+            await chat.out.until(lambda text: text.endswith("/ops/deploy> "))
+            await chat.say("echo hello\n")
+            await chat.out.until(lambda text: text.endswith("hello\n/ops/deploy> "))
+            await chat.say("/where\n")
+            await chat.out.until("(/ops/deploy, deploy)")
+            await chat.say("/up\n")
+            await chat.out.until("(opened /)")
+            await chat.say("/up\n")
+            await chat.out.until("(this is the top)")
+            await chat.say("/back\n")
+            await chat.out.until(lambda text: text.count("(opened /ops/deploy)") == 2)
+            await chat.say("//where\n")
+            await chat.out.until("I know: echo TEXT")
+            await chat.say("/go /\n")
+            await chat.out.until(lambda text: text.count("(opened /)") == 2)
+            # Another chat in the same folder is another client: it is asked, not moved.
+            async with terminal(tmp_path) as other:
+                await other.out.until(lambda text: text.endswith("/> "))
+                await chat.say("take me to pricing\n")
+                await chat.out.until("(opened /research/pricing)")
+                await other.out.until("(/ offers to take you to /research/pricing: /go /research/pricing)\n/> ")
+            await chat.say("/go /\n")
+            await chat.out.until(lambda text: text.count("(opened /)") == 3)
+            await chat.say("/quit\n")
+            assert await chat.process.wait() == 0
+        # What comes while the terminal is away is found when it is back; what it has acted on moves it no more.
+        async with terminal(tmp_path) as chat:
+            await chat.out.until(lambda text: text.endswith("/> "))
+            await chat.say("echo still here\n")
+            await chat.out.until(lambda text: text.endswith("\nstill here\n/> "))
+            await chat.say("/quit\n")
+            assert await chat.process.wait() == 0
+        await server.post("/", "take me to deploy")
+        await server.until(
+            "/",
+            lambda kind, data: (
+                kind == "turn.completed"
+                and bool(data.get("handoff"))
+                and data["handoff"]["path"] == "/ops/deploy"
+                and data.get("seq", 0) > 6
+            ),
+        )
+        async with terminal(tmp_path) as chat:
+            await chat.out.until(lambda text: "(opened /ops/deploy)" in text and text.endswith("/ops/deploy> "))
+            await chat.say("/quit\n")
+            assert await chat.process.wait() == 0

@@ -33,7 +33,29 @@ answer: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20
 sent once more under the same id: created False, delivered
 server: exit 0
 """,
+    "voice_front.py": """\
+you, at /: echo hello
+front-desk: hello
+you, at /: take me to deploy
+(Now at deploy.)
+front-desk: Taking you to deploy.
+you, at /ops/deploy: echo front-desk, are you there?
+deploy: front-desk, are you there?
+you, at /ops/deploy: take me to /
+(Now at main.)
+deploy: Taking you to /.
+you, at /: echo back
+front-desk: back
+server: exit 0
+""",
 }
+SPOKEN = """\
+echo hello
+take me to deploy
+echo front-desk, are you there?
+take me to /
+echo back
+"""
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
@@ -42,6 +64,7 @@ def test_it_prints_what_it_promises(tmp_path: Path, name: str) -> None:
         [sys.executable, str(EXAMPLES / name)],
         cwd=tmp_path,
         env=environment(PYTHONIOENCODING="utf-8"),
+        input=SPOKEN if name == "voice_front.py" else None,
         capture_output=True,
         encoding="utf-8",
         timeout=120,

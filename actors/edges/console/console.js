@@ -1,4 +1,5 @@
-// The console: what is looked at, and what is asked for while it is. Parts: sessions, transcript, inbox, tree, health; each its own module.
+// The console: what is looked at, and what is asked for while it is. Parts: here, sessions, transcript, inbox, tree, health; each its own
+// module.
 //
 // Invariant: everything here can be thrown away at any moment: a reload, or a second tab, shows the same from the server's rows.
 
@@ -7,6 +8,7 @@ import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { announce, byId, el, setText } from "./dom.js";
 import { Health } from "./health.js";
+import { Here } from "./here.js";
 import { Inbox } from "./inbox.js";
 import { bindKeys } from "./keys.js";
 import { Link } from "./link.js";
@@ -27,14 +29,18 @@ let conversation = null;
 let transcript = null;
 let view = "sessions";
 let chosen = null;
+/** The chosen session is where this tab was when it was reloaded. */
+let reloading = false;
 
 let me = null;
 
 const link = new Link(
   {
-    event: (event) => conversation?.event(event),
+    event: (event) => (conversation?.session.id === event.session ? conversation.event(event) : here.aside(event)),
     resync: (resync) => conversation?.resync(resync),
     gone: (message) => conversation?.lost(message),
+    aside: (event) => here.aside(event),
+    navigated: (session, frontiers) => here.navigated(session, frontiers),
   },
   (state) => {
     health.link(state);
@@ -47,6 +53,7 @@ const link = new Link(
 const health = new Health(back, () => link.halt());
 const outbox = new Outbox((session) => { if (conversation?.session.id === session) transcript?.draw(); });
 const sessions = new Sessions(listed);
+const here = new Here(link, sessions, follow, () => view === "sessions");
 const inbox = new Inbox(sessions);
 const tree = new Tree();
 const composer = new Composer((content) => {
@@ -83,23 +90,46 @@ function back() {
 
 /** The list of sessions was read: what is shown of the chosen one may have to change, or can be shown now. */
 function listed() {
-  if (chosen && !conversation && sessions.all.has(chosen)) choose(chosen);
+  if (chosen && !conversation && sessions.all.has(chosen)) show(chosen);
   if (!chosen && view === "sessions" && matchMedia(WIDE).matches && location.hash.length < 2) {
     const root = [...sessions.all.values()].find((session) => session.path === "/");
-    if (root) location.replace(`#/s/${part(root.id)}`);
+    if (root) {
+      history.replaceState(null, "", `#/s/${part(root.id)}`);
+      route(true);
+    }
   }
   if (conversation) headline(sessions.all.get(chosen) ?? conversation.session);
 }
 
 function headline(session) {
+  here.shown(session);
   setText(byId("conversation-title"), nameOf(session));
   setText(byId("conversation-about"), [session.title && session.path ? session.title : "", session.agent, session.status].filter(Boolean).join(" · "));
   document.title = view === "sessions" && chosen ? `${nameOf(session)} · Callboard` : "Callboard";
 }
 
-/** Show a session; null shows none. */
-function choose(id) {
+/** Show where a handoff leads. What was being written is kept for the session that is left. */
+function follow(session) {
+  const writing = document.activeElement === byId("text");
+  sessions.all.set(session.id, session);
+  history.pushState(null, "", `#/s/${part(session.id)}`);
+  route();
+  if (writing) composer.focus();
+}
+
+/** Open a session; null opens none. `starts`: the page itself does, with nobody's doing. */
+function choose(id, starts) {
+  if (conversation && conversation.session.id !== id) {
+    const mine = [...conversation.unanswered(here.client), ...outbox.of(conversation.session.id).map((item) => item.id)];
+    here.left(conversation.session.id, mine);
+  }
   chosen = id;
+  reloading = here.enter(id, starts);
+  show(id);
+}
+
+/** Show the chosen session, as soon as it is known. */
+function show(id) {
   sessions.choose(id);
   conversation?.close();
   transcript?.close();
@@ -111,6 +141,7 @@ function choose(id) {
   byId("transcript").replaceChildren();
   setText(byId("conversation-title"), id ? "Loading…" : "No session chosen");
   setText(byId("conversation-about"), "");
+  byId("where").hidden = !id;
   const session = sessions.all.get(id);
   if (!session) {
     if (id) find(id);
@@ -121,7 +152,7 @@ function choose(id) {
   transcript = new Transcript(opened, outbox, (content) => composer.edit(content), () => me?.name ?? "You");
   headline(session);
   composer.open(id);
-  opened.open();
+  opened.open(reloading);
 }
 
 /** A session that the list does not have: an address that was kept. */
@@ -129,7 +160,7 @@ async function find(id) {
   try {
     const session = await call("GET", `/v1/sessions/${part(id)}`);
     sessions.all.set(id, session);
-    if (chosen === id && !conversation) choose(id);
+    if (chosen === id && !conversation) show(id);
   } catch (error) {
     if (chosen === id && !conversation && !error.passing) setText(byId("conversation-title"), "There is no such session");
   }
@@ -141,6 +172,8 @@ function changed(what, event) {
     composer.close();
     sessions.forget(chosen);
   }
+  if (what === "handoff") here.consider(event);
+  if (what === "replayed") here.replayed(conversation.session.id, event);
   if (what !== "ended") return;
   lookAtSessions();
   const { kind, data } = event;
@@ -150,7 +183,7 @@ function changed(what, event) {
   else announce(kind === "turn.stopped" ? `${who} was stopped.` : `${who} is done.`);
 }
 
-function route() {
+function route(starts = false) {
   const [, first, second] = location.hash.split("/");
   const id = first === "s" && second ? decoded(second) : null;
   const next = VIEWS.includes(first) ? first : "sessions";
@@ -162,7 +195,7 @@ function route() {
     else anchor.removeAttribute("aria-current");
   }
   if (view === "sessions") {
-    if (id !== chosen) choose(id);
+    if (id !== chosen) choose(id, starts);
     document.title = conversation ? `${nameOf(conversation.session)} · Callboard` : "Callboard";
   } else {
     document.title = `${view === "inbox" ? "Inbox" : "Supervisors"} · Callboard`;
@@ -211,6 +244,9 @@ bindKeys([
   [["c"], "Write a message", () => { if (view === "sessions") composer.focus(); }],
   [["j"], "Next session", () => go(1)],
   [["k"], "Previous session", () => go(-1)],
+  [["b"], "Back to the session before", () => here.back()],
+  [["u"], "Up to the session above", () => here.up()],
+  [["o"], "Open what is offered", () => here.accept()],
   [["x"], "Stop the turn that runs", stop],
   [["e"], "Scroll to the newest", () => transcript?.toNewest()],
   [["f"], "Filter sessions", () => {
@@ -249,10 +285,11 @@ async function begin() {
   document.body.dataset.kind = me.kind;
   me.several = me.project === null;
   if (me.several) chooseProject();
-  addEventListener("hashchange", route);
+  outbox.sendAs(await here.begin());
+  addEventListener("hashchange", () => route());
   lookAtHealth();
   lookAtSessions();
-  route();
+  route(true);
 }
 
 /** Who takes part in several projects looks at one at a time; a change begins anew. */

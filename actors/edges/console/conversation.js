@@ -6,13 +6,17 @@
 // The text of an attempt that was given up is dropped (attempt.relinquished): what stays is what the transcript will say.
 
 import { get, part } from "./api.js";
+import { LastResult, handoffOf } from "./handoffs.js";
 import { NEWEST } from "./link.js";
 
 const FIRST_WINDOW = 500;
 const WIDER = 8;
 const PAGE = 200;
 
-/** `onChange(what)` is called after each change: "entries", "turn", "ended" (with the event) or "gone". */
+/**
+ * `onChange(what)` is called after each change: "entries", "turn", "ended" (with the event), "gone"; "handoff" (with it) for one that comes
+ * live, and "replayed" (with {newest, found}: the newest event, the handoff of the last result) when what was before is known.
+ */
 export class Conversation {
   entries = new Map();
   turns = new Map();
@@ -32,6 +36,8 @@ export class Conversation {
   #answers = new Set();
   #settling = false;
   #settleAgain = false;
+  #reload = false;
+  #last = null;
 
   constructor(session, link, onChange) {
     this.session = session;
@@ -39,13 +45,14 @@ export class Conversation {
     this.#onChange = onChange;
   }
 
-  /** Load the transcript and follow what happens. */
-  open() {
+  /** Load the transcript and follow what happens; for a `reload`, from so far back that the last result is seen. */
+  open(reload) {
+    this.#reload = reload;
     this.#link.follow(this.session.id, NEWEST);
     this.settle();
   }
 
-  /** Stop loading. The link is left to whoever follows next. */
+  /** Stop loading. Whether the link still follows is decided elsewhere. */
   close() {
     this.#abort.abort();
   }
@@ -69,7 +76,10 @@ export class Conversation {
 
   /** An event of this session, each once and in order. */
   event({ id, kind, data }) {
-    this.#apply(kind, data, id > this.#replayTo);
+    const live = id > this.#replayTo;
+    if (!live) this.#last?.see(id, kind, data);
+    this.#apply(kind, data, live);
+    if (live && kind === "turn.handoff") this.#onChange("handoff", handoffOf(this.session.id, id, data));
     if (id === this.#replayTo) this.#replayed();
   }
 
@@ -123,6 +133,7 @@ export class Conversation {
   #replay(newest, oldest) {
     this.#window = this.#window ? this.#window * WIDER : FIRST_WINDOW;
     this.#replayTo = newest;
+    this.#last = new LastResult(this.session.id);
     this.turns.clear();
     const after = Math.max(0, oldest - 1, newest - this.#window);
     this.#floor = Math.max(0, oldest - 1);
@@ -132,13 +143,14 @@ export class Conversation {
   }
 
   #replayed() {
-    const cut = [...this.turns.values()].some((turn) => turn.cut);
+    const cut = [...this.turns.values()].some((turn) => turn.cut) || (this.#reload && this.#last.cut);
     if (cut && this.#from > this.#floor) {
       this.#replay(this.#replayTo, this.#floor + 1);
       return;
     }
     this.#onChange("turn");
     this.settle();
+    this.#onChange("replayed", { newest: this.#replayTo, found: this.#last.found });
   }
 
   #apply(kind, data, live) {
@@ -233,6 +245,12 @@ export class Conversation {
       this.#onChange("ended", { kind, data });
       this.settle();
     }
+  }
+
+  /** The messages of a client here that have no answer yet. */
+  unanswered(client) {
+    const open = [...this.entries.values()].filter((entry) => isOpen(entry) && entry.message_id?.startsWith(`${client}::`));
+    return open.map((entry) => entry.message_id);
   }
 
   #mark(message, state) {

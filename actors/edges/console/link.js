@@ -1,8 +1,9 @@
-// The live connection: one session's events by cursor, over a websocket, or over server-sent events where none can be had.
+// The live connection: the open session's events by cursor, and those of a few that were left before they had answered, over a websocket;
+// or the open session's alone, over server-sent events where no websocket can be had.
 //
-// Here: connecting, back-off, the cursor. Not here: what events mean (conversation).
+// Here: connecting, back-off, cursors, noting where the user goes. Not here: what events mean (conversation), where that is (here).
 //
-// Invariant: the cursor moves only with events that were handed on, so a new connection asks for exactly what is missing.
+// Invariant: a cursor moves only with events that were handed on, so a new connection asks for exactly what is missing.
 
 const KINDS = [
   "message.created", "turn.started", "attempt.claimed", "model.request", "turn.token", "tool.call", "tool.result", "turn.waiting",
@@ -13,21 +14,27 @@ const LONGEST_MS = 8000;
 const OPEN_MS = 10000;
 const TRIES_BEFORE_SSE = 3;
 const OPEN = 1;
+const ANSWERS = ["subscribed", "navigated", "error"];
 /** Above every event's id: the server says at once what the newest is. */
 export const NEWEST = Number.MAX_SAFE_INTEGER;
 
-/** Follows one session at a time. `sink` has event(event), resync({after, oldest}), gone(message). */
+/** `sink` has event(event), resync({after, oldest}), gone(message) for the open session, aside(event), navigated(session, frontiers). */
 export class Link {
+  /** What this page calls itself at the handshake. */
+  client = null;
   #sink;
-  #session = null;
-  #cursor = 0;
+  #open = null;
+  /** session → the cursor, of each that is followed. */
+  #cursors = new Map();
+  /** session → what was asked on this connection and is not answered, in order: "subscribe" or "navigate". */
+  #asked = new Map();
+  #going = null;
   #socket = null;
   #source = null;
   #timer = null;
   #failures = 0;
   #sse = typeof WebSocket === "undefined";
   #halted = false;
-  #unconfirmed = 0;
   #opening = 0;
   #refused = 0;
   #onState;
@@ -45,29 +52,37 @@ export class Link {
     this.#answers = answers;
   }
 
-  get session() {
-    return this.#session;
-  }
-
-  /** Follow `session` from above the event `after`; what was followed before is left. */
+  /** Follow `session`, the open one from now on, from above the event `after`. What was followed before is still, until it is left. */
   follow(session, after) {
-    const before = this.#session;
-    this.#session = session;
-    this.#cursor = after;
+    const known = this.#cursors.has(session);
+    this.#open = session;
+    this.#cursors.set(session, after);
     this.#halted = false;
     if (this.#socket?.readyState === OPEN) {
-      if (before !== null) this.#say({ type: "unsubscribe", session: before });
-      this.#subscribe();
+      if (known) this.#say({ type: "unsubscribe", session });
+      this.#subscribe(session);
     } else if (this.#source || !this.#socket) {
       this.reconnect();
     }
+  }
+
+  /** Follow it no longer. */
+  leave(session) {
+    if (this.#cursors.delete(session) && this.#socket?.readyState === OPEN) this.#say({ type: "unsubscribe", session });
+  }
+
+  /** Have the server note where the user goes, now or when there is a connection: `navigated` tells. What is followed later comes behind it. */
+  navigate(session) {
+    this.#going = session;
+    if (this.#socket?.readyState === OPEN) this.#ask("navigate", { type: "navigate", session });
+    else if (this.#sse) this.#unnoted();
   }
 
   /** Connect anew now: the old connection may be dead without having said so. */
   reconnect() {
     if (this.#halted) return;
     this.#drop();
-    if (this.#session === null) return;
+    if (this.#open === null) return;
     this.#onState("connecting");
     if (this.#sse) this.#openSource();
     else this.#openSocket();
@@ -87,6 +102,7 @@ export class Link {
       const ticket = await this.#ticket();
       if (number !== this.#opening || this.#socket) return;
       if (ticket !== null) address.searchParams.set("ticket", ticket);
+      if (this.client !== null) address.searchParams.set("client", this.client);
     } catch {
       if (number === this.#opening) this.#retry();
       return;
@@ -99,8 +115,9 @@ export class Link {
       opened = true;
       clearTimeout(impatience);
       this.#refused = 0;
-      this.#unconfirmed = 0;
-      this.#subscribe();
+      this.#asked.clear();
+      if (this.#going !== null) this.#ask("navigate", { type: "navigate", session: this.#going });
+      for (const session of this.#cursors.keys()) this.#subscribe(session);
     };
     socket.onmessage = (message) => {
       if (this.#socket === socket) this.#hear(JSON.parse(message.data));
@@ -122,8 +139,9 @@ export class Link {
   }
 
   #openSource() {
-    const session = this.#session;
-    const address = `/v1/sessions/${encodeURIComponent(session)}/events?after=${this.#cursor}`;
+    const session = this.#open;
+    if (this.#going !== null) this.#unnoted();
+    const address = `/v1/sessions/${encodeURIComponent(session)}/events?after=${this.#cursors.get(session) ?? NEWEST}`;
     const source = new EventSource(address);
     this.#source = source;
     const take = (kind) => (event) => {
@@ -148,29 +166,60 @@ export class Link {
   }
 
   #hear(frame) {
-    // Each subscription is answered once, in order, also that of a session which was left meanwhile.
-    if (frame.type === "subscribed" || frame.type === "error") this.#unconfirmed = Math.max(0, this.#unconfirmed - 1);
-    // What was under way when another session was chosen.
-    if (frame.session !== undefined && frame.session !== this.#session) return;
-    switch (frame.type) {
-      case "subscribed":
-        this.#live();
-        break;
-      case "event":
-        // Of the subscription before: it would move the cursor past what the new one is about to send.
-        if (this.#unconfirmed > 0 || frame.id <= this.#cursor) break;
-        this.#cursor = frame.id;
-        this.#sink.event(frame);
-        break;
-      case "resync":
-        if (this.#unconfirmed > 0) break;
-        this.#cursor = frame.after;
-        this.#sink.resync(frame);
-        break;
-      case "error":
-        if (frame.code === "unknown_target") this.#sink.gone(frame.message);
-        else if (frame.code !== "not_subscribed") this.#socket?.close();
+    const { type, session } = frame;
+    const answered = ANSWERS.includes(type) && frame.code !== "not_subscribed" ? this.#answered(session) : null;
+    if (type === "navigated" && session === this.#going && !this.#waits(session, "navigate")) {
+      this.#going = null;
+      this.#sink.navigated(session, frame.frontiers);
+    } else if (type === "subscribed") {
+      this.#live();
+    } else if (type === "error" && frame.code !== "not_subscribed") {
+      this.#failed(frame, answered);
+    } else if (type === "event" || type === "resync") {
+      // Of the subscription before, it would move the cursor past what the new one is about to send; or the session was left meanwhile.
+      if (this.#cursors.has(session) && !this.#waits(session, "subscribe")) this.#take(frame);
     }
+  }
+
+  #take(frame) {
+    const { type, session } = frame;
+    const ours = session === this.#open;
+    if (type === "resync") {
+      this.#cursors.set(session, frame.after);
+      if (ours) this.#sink.resync(frame);
+    } else if (frame.id > this.#cursors.get(session)) {
+      this.#cursors.set(session, frame.id);
+      if (ours) this.#sink.event(frame);
+      else this.#sink.aside(frame);
+    }
+  }
+
+  #failed({ code, session, message }, asked) {
+    if (code !== "unknown_target") {
+      this.#socket?.close();
+    } else if (asked === "navigate") {
+      if (session === this.#going) this.#unnoted();
+    } else if (session === this.#open) {
+      this.#sink.gone(message);
+    } else {
+      this.#cursors.delete(session);
+    }
+  }
+
+  /** Nothing can note where the user went: a session that is gone, or no websocket. */
+  #unnoted() {
+    const session = this.#going;
+    this.#going = null;
+    queueMicrotask(() => this.#sink.navigated(session, null));
+  }
+
+  /** What of a session was answered: the first that was asked. */
+  #answered(session) {
+    return this.#asked.get(session)?.shift() ?? null;
+  }
+
+  #waits(session, what) {
+    return this.#asked.get(session)?.includes(what) ?? false;
   }
 
   #live() {
@@ -196,9 +245,14 @@ export class Link {
     source?.close();
   }
 
-  #subscribe() {
-    this.#unconfirmed += 1;
-    this.#say({ type: "subscribe", session: this.#session, after: this.#cursor });
+  #subscribe(session) {
+    this.#ask("subscribe", { type: "subscribe", session, after: this.#cursors.get(session) });
+  }
+
+  #ask(what, frame) {
+    if (!this.#asked.has(frame.session)) this.#asked.set(frame.session, []);
+    this.#asked.get(frame.session).push(what);
+    this.#say(frame);
   }
 
   #say(frame) {

@@ -6,6 +6,7 @@
 // reload and a restart of the server. The server makes one message of it, however often it arrives.
 
 import { part, post } from "./api.js";
+import { postId } from "./handoffs.js";
 
 const STORE = "callboard.outbox";
 const FIRST_MS = 500;
@@ -16,6 +17,7 @@ export class Outbox {
   #timer = null;
   #failures = 0;
   #sending = false;
+  #client = "web";
   #onChange;
 
   /** `onChange(session)` after each change of what is kept for it. */
@@ -25,6 +27,11 @@ export class Outbox {
     if (this.#items.length) this.push();
   }
 
+  /** From now on messages are this client's. */
+  sendAs(client) {
+    this.#client = client;
+  }
+
   /** What is kept for a session, oldest first: {id, session, content, state: waiting | refused, why?}. */
   of(session) {
     return this.#items.filter((item) => item.session === session);
@@ -32,7 +39,7 @@ export class Outbox {
 
   /** Keep a text and send it. */
   send(session, content) {
-    this.#items.push({ id: `web-${crypto.randomUUID?.() ?? random()}`, session, content, state: "waiting" });
+    this.#items.push({ id: postId(this.#client), session, content, state: "waiting" });
     this.#changed(session);
     this.push();
   }
@@ -104,9 +111,4 @@ function load() {
   } catch {
     return [];
   }
-}
-
-/** For pages that are no secure context (plain http on a network), where randomUUID is missing. */
-function random() {
-  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

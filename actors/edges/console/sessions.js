@@ -1,4 +1,5 @@
-// The list of sessions, in the order of the path tree. Here: loading, order, the filter. Not here: the conversation of the chosen one.
+// The list of sessions, in the order of the path tree, with the levels that have no session. Here: loading, order, the filter. Not here: the
+// conversation of the chosen one.
 //
 // Invariant: the list holds at most SESSIONS_MOST sessions and shows ROWS of them at a time; what is left out is said.
 
@@ -14,6 +15,7 @@ export class Sessions {
   all = new Map();
   complete = true;
   #rows = new Map();
+  #levels = new Map();
   #list = byId("session-list");
   #filter = byId("session-filter");
   #note = el("p", { class: "muted note" });
@@ -71,7 +73,7 @@ export class Sessions {
   draw() {
     const visible = this.#visible();
     const shown = visible.slice(0, this.#limit);
-    const nodes = shown.map(({ session, depth }) => this.#row(session, depth));
+    const nodes = this.#withLevels(shown);
     const kept = new Set(shown.map(({ session }) => session.id));
     for (const id of this.#rows.keys()) if (!kept.has(id)) this.#rows.delete(id);
     setText(this.#note, this.all.size === 0 ? "No sessions yet."
@@ -79,6 +81,28 @@ export class Sessions {
       : shown.length < visible.length ? `${shown.length} of ${visible.length} shown.`
       : this.complete ? "" : `The ${SESSIONS_MOST.toLocaleString()} newest are listed.`);
     arrange(this.#list, [...nodes, ...(this.#note.textContent ? [this.#note] : []), ...(shown.length < visible.length ? [this.#more] : [])]);
+  }
+
+  /** The rows, each path's behind the levels above it that have no row themselves. */
+  #withLevels(shown) {
+    const known = new Set(shown.map(({ session }) => session.path));
+    const nodes = [];
+    for (const { session, depth } of shown) {
+      const segments = session.path?.split("/").slice(1, -1) ?? [];
+      segments.forEach((name, at) => {
+        const path = `/${segments.slice(0, at + 1).join("/")}`;
+        if (known.has(path)) return;
+        known.add(path);
+        nodes.push(this.#level(path, at));
+      });
+      nodes.push(this.#row(session, depth));
+    }
+    return nodes;
+  }
+
+  #level(path, depth) {
+    if (!this.#levels.has(path)) this.#levels.set(path, el("p", { class: "level", "data-depth": Math.min(depth, 4) }, path));
+    return this.#levels.get(path);
   }
 
   #visible() {

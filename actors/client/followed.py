@@ -1,0 +1,59 @@
+"""A session that a front listens to, from now on or from so far back that its last result is seen.
+
+Not here: what is done about what is heard (`front`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import trio
+
+from .conversation import Conversation
+from .handoffs import Handoff, LastResult
+from .live import LiveClient
+from .rest import Place
+from .subscription import Subscription
+
+FROM_NOW: Final = 2**62
+"""A cursor beyond any event: the server says where "now" is."""
+WINDOW: Final = 512
+"""Events before the newest that a reload sees at first: more than nearly every turn has."""
+WIDER: Final = 8
+
+
+@attrs.define(eq=False)
+class Followed:
+    """A session that is listened to."""
+
+    place: Place
+    events: Subscription
+    conversation: Conversation = attrs.field(factory=Conversation)
+    fresh: bool = True
+    """The next gap is the answer to `FROM_NOW`."""
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+
+async def look_back(live: LiveClient, place: Place) -> tuple[Followed, Handoff | None]:
+    """Listen to a session, with all that its running turn has said; and the handoff of its last result, if it has one (HND-4).
+
+    Raises as iterating a subscription does.
+    """
+    probe = live.subscribe(place.session, after=FROM_NOW)
+    now = await anext(probe)
+    probe.leave()
+    newest, oldest = int(now.data["after"]), int(now.data["oldest"])
+    window = WINDOW
+    while True:
+        after = max(oldest - 1, newest - window, 0)
+        followed = Followed(place, live.subscribe(place.session, after=after), fresh=False)
+        last = LastResult(place.session)
+        while followed.events.cursor < newest:
+            event = await anext(followed.events)
+            last.see(event.id, event.kind, event.data)
+            followed.conversation.see(event)
+        if not last.cut or after < oldest:
+            return followed, last.found
+        followed.events.leave()
+        window *= WIDER

@@ -133,7 +133,14 @@ class Desk:
             return
         source = await self.store.reads.session(scope, sender.id)
         if target.parent != source.id and source.parent != target.id:
-            rules.check_send(source.path, target.path, default)
+            places = [await self._place(scope, session) for session in (source, target)]
+            rules.check_send(places[0], places[1], default)
+
+    async def _place(self, scope: Scope, session: Session) -> str | None:
+        """The path whose rules a session has: its own, or, for a child without one, that of the session it was started for."""
+        while session.path is None and session.parent is not None:
+            session = await self.store.reads.session(scope, session.parent)
+        return session.path
 
     async def find(self, scope: Scope, address: str) -> Session:
         """The session that an id or a path names, or a path that it had: its path now is in the answer.

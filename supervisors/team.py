@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
 import sys
 import traceback
 from collections.abc import Mapping
@@ -19,12 +20,13 @@ import attrs
 
 from ..actors.session.agents.base import agents_from
 from ..storage.model.addresses import check_path
-from ..storage.model.errors import InvalidField, SettingsError
+from ..storage.model.errors import InvalidField, PathTaken, SettingsError
 from .settings import is_team_name, working_folder
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
+log: Final = logging.getLogger("callboard.team")
 ROOT: Final = "/"
 
 
@@ -65,9 +67,18 @@ class Team:
 
 
 async def open_places(runtime: Runtime, team: Team) -> None:
-    """Open every session of the team, or find it. Raises `PathTaken` if the store has a session with another agent there."""
+    """Open every session of the team, or find it, wherever it was renamed to.
+
+    Where people have given a path to a session of another agent, that stays, and is said: a rename must not keep a server from starting.
+    Raises `PathTaken` if `/`, which can't be renamed, has another agent: the store is another team's.
+    """
     for path, agent in team.places.items():
-        await runtime.open_session(agent=agent, path=path)
+        try:
+            await runtime.open_session(agent=agent, path=path)
+        except PathTaken as taken:
+            if path == ROOT:
+                raise
+            log.warning("the team's session %s is not opened: %s", path, taken.message)
 
 
 def load_team(name: str, *, folder: Path | None = None) -> Team:

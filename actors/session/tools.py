@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from ...storage.model.addresses import Sender, check_path, session_address
-from ...storage.model.errors import InvalidField, SelfTarget, UnknownTarget
+from ...storage.model.errors import InvalidField, NotPermitted, SelfTarget, UnknownTarget
 from ...storage.model.limits import CONTENT_CHARS, READ_CHARS
 from ...storage.model.messages import Kind, check_text
 from ...storage.model.sessions import Session, SessionKind
@@ -261,6 +261,9 @@ class AgentTools:
 
         async def run(_: str) -> Effects:
             asked = check_path(structure(arguments, ConnectCall, "connect_user").path)
+            if turn.session.parent is not None:
+                message = "nobody talks to a subagent: say in your answer where the user should go, and why"
+                raise NotPermitted(message, path="path")
             target = await turn.desk.find(turn.scope, asked)
             if target.id == turn.session.id:
                 raise SelfTarget("the user is in this session already", path="path")

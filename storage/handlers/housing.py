@@ -35,7 +35,9 @@ def open_session(tx: Tx, op: OpenSession) -> Opened:
     if op.path is not None:
         found = tx.one("session_at_path", (scope, op.path))
         if found is None and not op.must_create:
-            found = old_path(tx, scope, op.path)
+            lead = old_path(tx, scope, op.path)
+            # One with another agent is not what is asked for; whether its path may be given away is another question.
+            found = lead if lead is not None and lead[1] == op.agent else None
         if found is not None:
             if op.must_create or found[1] != op.agent:
                 raise PathTaken(f"{op.path} names a session of the agent {found[1]}", path="path")

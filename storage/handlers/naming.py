@@ -12,7 +12,16 @@ from typing import Any
 import attrs
 
 from ..model.errors import Conflict, PathTaken, UnknownTarget
-from ..model.policies import FRONTIERS_MOST, NAVIGATION_KEEP_SECONDS, REDIRECT_SECONDS, ROOT, AgentsMay, By, Rules
+from ..model.policies import (
+    CLIENTS_MOST,
+    FRONTIERS_MOST,
+    NAVIGATION_KEEP_SECONDS,
+    REDIRECT_SECONDS,
+    ROOT,
+    AgentsMay,
+    By,
+    Rules,
+)
 from ..model.sessions import Handoff, SessionKind
 from ..ops.deliveries import HandOver
 from ..ops.namespace import Navigate, Navigated, SetPolicy
@@ -83,9 +92,15 @@ def navigate(tx: Tx, op: Navigate) -> Navigated:
     named: dict[str, int] = dict(tx.each("frontiers_of", wanted))
     if op.session not in named:
         raise UnknownTarget("there is no such session here", path="session")
-    frontiers = {**dict(tx.all("frontiers", (scope, FRONTIERS_MOST))), **named}
+    current = {**dict(tx.all("frontiers", (scope, FRONTIERS_MOST))), **named}
+    # What was noted before stays noted: a session that is not followed any more may have handed over all the same.
+    noted = tx.one("navigation_frontiers", (scope, op.principal, op.client))
+    before: dict[str, int] = {} if noted is None else json.loads(noted[0])
+    older = [item for item in before.items() if item[0] not in current][-FRONTIERS_MOST:]
+    frontiers = {**dict(older), **current}
     tx.put("navigations_forget", (tx.now - NAVIGATION_KEEP_SECONDS,))
     tx.put("navigation_put", (scope, op.principal, op.client, op.session, encode(frontiers), tx.now))
+    tx.put("navigations_limit", (scope, op.principal, CLIENTS_MOST))
     return Navigated(op.session, frontiers, tx.now)
 
 

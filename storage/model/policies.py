@@ -19,6 +19,8 @@ REDIRECT_SECONDS: Final = 30 * 24 * 3600.0
 """How long an old path leads to its session (NS-3)."""
 NAVIGATION_KEEP_SECONDS: Final = 30 * 24 * 3600.0
 """How long it is known where a client went that has not come back."""
+CLIENTS_MOST: Final = 64
+"""Clients of one principal of which it is known where they went: the newest."""
 FRONTIERS_MOST: Final = 256
 """Sessions with a path whose newest event a navigation notes, beside those that its client follows."""
 

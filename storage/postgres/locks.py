@@ -166,6 +166,12 @@ def _path(keys: Keys, op: ops.OpenSession | ops.UpdateSession) -> None:
         keys.name("path", op.scope.tenant, op.scope.project, op.path)
 
 
+def _update_session(keys: Keys, op: ops.UpdateSession) -> None:
+    _path(keys, op)
+    # The path that it leaves is read and then leads to it: two moves of one session follow each other.
+    keys.recipients.add(session_address(op.id))
+
+
 def _delete_session(keys: Keys, op: ops.DeleteSession) -> None:
     address = session_address(op.id)
     keys.recipients.add(address)
@@ -232,7 +238,7 @@ TABLE: Final[MappingProxyType[type[ops.Op[Any]], Callable[[Keys, Any], None]]] =
         ops.RevokeCredential: _nothing,
         ops.SetPolicy: _nothing,
         ops.SuspendMember: _suspend_member,
-        ops.UpdateSession: _path,
+        ops.UpdateSession: _update_session,
         ops.VoidLeases: _nothing,  # only an SQLite file has one owner, who may void what others left
     }
 )

@@ -11,7 +11,7 @@ import trio
 
 from callboard.storage.model.addresses import Scope
 from callboard.storage.model.errors import Conflict, InvalidField, NotPermitted, PathTaken, UnknownTarget
-from callboard.storage.model.policies import FRONTIERS_MOST, REDIRECT_SECONDS, AgentsMay, By, Edge, Rule
+from callboard.storage.model.policies import CLIENTS_MOST, FRONTIERS_MOST, REDIRECT_SECONDS, AgentsMay, By, Edge, Rule
 from callboard.storage.model.sessions import SessionKind
 from callboard.storage.ops import DeleteSession, Navigate, UpdateSession
 from callboard.storage.ops.namespace import set_policy
@@ -64,13 +64,17 @@ async def test_only_an_operator_gives_an_old_path_away(kit: Kit) -> None:
     assert caught.value.path == "path"
     with pytest.raises(PathTaken, match="leads to /front"):
         await move(kit, other, "/desk")
-    with pytest.raises(PathTaken, match="agent echo"):
-        await kit.store.apply(open_session(kit.scope, "another", path="/desk"))
+    with pytest.raises(PathTaken, match="leads to /front"):
+        await kit.store.apply(open_session(kit.scope, "another", path="/desk", by=By.MEMBER))
     assert (await kit.store.reads.session_at(kit.scope, "/desk")).id == session.id
     given = await kit.store.apply(attrs.evolve(create, by=By.OPERATOR))
     assert given.created
     assert (await kit.store.reads.session_at(kit.scope, "/desk")).id == given.session.id
+    # As a team does that has another agent there by now: it asks for no new session, but this one is not what it asks for.
     await move(kit, session, "/third")
+    another = await kit.store.apply(open_session(kit.scope, "another", path="/front"))
+    assert (another.created, another.session.path) == (True, "/front")
+    await move(kit, another.session, "/fourth")
     assert (await move(kit, other, "/front", By.OPERATOR)).path == "/front"
     assert (await kit.store.reads.session_at(kit.scope, "/front")).id == other.id
 
@@ -250,7 +254,7 @@ async def test_a_navigation_notes_the_newest_event_of_each_session(kit: Kit) -> 
         assert await reads.navigation(kit.scope, *other) is None
     await kit.turn(desk)
     later = await kit.store.apply(Navigate(kit.scope, "member:ann", "tab-1", desk.id))
-    assert later.frontiers == {desk.id: expected[desk.id] * 2, deploy.id: 0}
+    assert later.frontiers == {**expected, desk.id: expected[desk.id] * 2}, "what is not followed any more stays noted"
     assert await reads.navigation(kit.scope, "member:ann", "tab-1") == later
     await kit.store.apply(DeleteSession(kit.scope, deploy.id, kit.ann))
     for gone in (deploy.id, "ses_nowhere"):
@@ -282,3 +286,25 @@ async def test_what_a_navigation_notes_is_bounded_but_never_lacks_what_the_clien
     sessions = [await kit.open(path=f"/{name}") for name in "abcde"]
     op = Navigate(kit.scope, "member:ann", "tab-1", sessions[4].id, (sessions[3].id,))
     assert set((await kit.store.apply(op)).frontiers) == {sessions[n].id for n in (0, 1, 3, 4)}
+    # Of what was noted before only so much is kept.
+    for target, kept in ((2, {0, 1, 2, 3, 4}), (0, {0, 1, 2, 3}), (1, {0, 1, 2, 3})):
+        went = await kit.store.apply(Navigate(kit.scope, "member:ann", "tab-1", sessions[target].id))
+        assert {session.id for session in sessions if session.id in went.frontiers} == {sessions[n].id for n in kept}
+
+
+@pytest.mark.spec("HND-4")
+async def test_of_one_person_the_newest_clients_are_known(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CLIENTS_MOST == 64
+    monkeypatch.setattr("callboard.storage.handlers.naming.CLIENTS_MOST", 2)
+    session = await kit.open(path="/a")
+    for who in ("member:bea", "member:ann"):
+        for number in range(4):
+            await kit.store.apply(Navigate(kit.scope, who, f"tab-{number}", session.id))
+    await kit.store.apply(Navigate(kit.scope, "member:ann", "tab-2", session.id))
+    known = {
+        (who, number)
+        for who in ("member:bea", "member:ann")
+        for number in range(4)
+        if await kit.store.reads.navigation(kit.scope, who, f"tab-{number}") is not None
+    }
+    assert known == {("member:bea", 2), ("member:bea", 3), ("member:ann", 2), ("member:ann", 3)}

@@ -108,3 +108,15 @@ async def test_the_setting_holds_where_no_rule_does(seeded: Path, here: Here) ->
         await here("policy", "set", "/", "--edge", "collaborate", folder=seeded)
         await server.post("/", "ask /ops/deploy echo hi")
         await server.until("/", lambda _, data: data.get("content") == "/ops/deploy answered: hi")
+
+
+@pytest.mark.spec("NS-3")
+async def test_a_rename_keeps_no_server_from_starting(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server, server.http as http:
+        for old, new in (("/ops/deploy", "/ops/ship"), ("/research/pricing", "/ops/deploy")):
+            moved = await http.patch(f"/v1/sessions/{await server.session(old)}", json={"path": new})
+            assert moved.status_code == 200
+    async with serving(tmp_path) as server, server.http as http:
+        entries = (await http.get("/v1/directory")).json()["entries"]
+        found = {entry["path"]: entry["agent"] for entry in entries}
+    assert found == {"/": "front-desk", "/ops/ship": "deploy", "/ops/deploy": "pricing"}

@@ -39,6 +39,17 @@ async def test_a_call_is_recorded_as_a_pair_under_its_action_id_and_moves_nobody
 
 
 @pytest.mark.spec("HND-1")
+async def test_a_subagent_has_no_user_to_bring_anywhere(board: Board, autojump_clock: MockClock) -> None:
+    desk = await board.open(path="/")
+    await board.open(path="/ops/deploy")
+    started = await board.inside(desk, calling("agent", task="look around"))
+    child = await board.runtime.store.reads.session(board.scope, started["agent_id"])
+    with pytest.raises(NotPermitted, match="say in your answer where the user should go"):
+        await board.inside(child, calling("connect_user", path="/ops/deploy"))
+    assert await board.events(child, "turn.handoff") == []
+
+
+@pytest.mark.spec("HND-1")
 async def test_what_can_not_be_is_the_result_that_the_model_reads(board: Board, autojump_clock: MockClock) -> None:
     desk = await board.open(path="/")
     await board.open(path="/secret")

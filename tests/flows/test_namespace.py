@@ -96,6 +96,20 @@ async def test_a_rule_for_a_prefix_is_about_both_ends(board: Board, autojump_clo
         await board.inside(desk, sending("/free"))
 
 
+@pytest.mark.spec("NS-4")
+async def test_a_child_goes_by_the_rules_of_the_session_that_it_was_started_for(
+    board: Board, autojump_clock: MockClock
+) -> None:
+    deploy, research = await board.open(path="/ops/deploy"), await board.open(path="/research")
+    await board.runtime.store.apply(set_policy(board.scope, "/ops", edge=Edge.HANDOFF_ONLY))
+    started = await board.inside(deploy, calling("agent", task="look around"))
+    child = await board.runtime.store.reads.session(board.scope, started["agent_id"])
+    for source, target in ((child, research), (research, child)):
+        with pytest.raises(NotPermitted, match="connect_user"):
+            await board.inside(source, sending(target.id))
+    assert await board.inside(child, sending(deploy.id)) == "pending"
+
+
 @pytest.mark.spec("NS-3")
 async def test_the_root_is_there_at_its_first_use_with_the_default_agent(autojump_clock: MockClock) -> None:
     async with running({"second": AGENTS["silent"]}) as board:

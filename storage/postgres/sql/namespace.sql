@@ -59,6 +59,16 @@ INSERT INTO navigation (scope, principal, client, session, frontiers, at) VALUES
 ON CONFLICT (scope, principal, client) DO UPDATE
 SET session = excluded.session, frontiers = excluded.frontiers, at = excluded.at
 
+-- name: navigation_frontiers
+-- What was noted when a client went somewhere.
+SELECT frontiers FROM navigation WHERE scope = $1 AND principal = $2 AND client = $3
+
+-- name: navigations_limit
+-- Clients of one principal beyond so many, the oldest.
+DELETE FROM navigation WHERE id IN (
+    SELECT id FROM navigation WHERE scope = $1 AND principal = $2 ORDER BY at DESC, id DESC OFFSET $3
+)
+
 -- name: navigations_forget
 -- Clients that have not come back.
 DELETE FROM navigation WHERE at < $1

@@ -81,15 +81,17 @@ class Desk:
         title: str = "",
         must_create: bool = False,
         id: str | None = None,
-        by: By = By.OPERATOR,
+        by: By | None = None,
     ) -> Opened:
         """Open a session, or get the one at `path`. Raises `UnknownAgent`, `PathTaken`, `InvalidField`; `NotPermitted` for an agent.
 
         Which agent has the root is the operator's choice: for others it is there already, with the default one (NS-3).
+        Without `by` it is the operator who asks, or, inside a turn, an agent.
         With an `id` of the caller's making the call can be repeated: a session of that id is returned as it is. Raises `UnknownTarget`
         if that was deleted, `Conflict` if the id has opened another one.
         """
         self.check_agent(agent)
+        by = by or _asker()
         if id is not None:
             check_text(id, "id", ID_CHARS)
         if path == ROOT and by is not By.OPERATOR:
@@ -118,7 +120,7 @@ class Desk:
             if default is None or not (scope == self.home or await self.store.reads.project_known(scope)):
                 raise
         with suppress(PathTaken):  # by another process, whose default is another agent
-            return (await self.open(scope, default, path=ROOT)).session
+            return (await self.open(scope, default, path=ROOT, by=By.OPERATOR)).session
         return await self.store.reads.session_at(scope, ROOT)
 
     async def check_edge(self, scope: Scope, sender: Sender, target: Session) -> None:
@@ -229,13 +231,14 @@ class Desk:
         title: str | None = None,
         *,
         path: str | None = None,
-        by: By = By.OPERATOR,
+        by: By | None = None,
     ) -> Session:
         """Set a session's title and path (None leaves it), both or neither; its old path leads to it for 30 days (NS-3).
 
+        Without `by` it is the operator who asks, or, inside a turn, an agent.
         Raises `UnknownTarget`, `InvalidField`, `PathTaken`, `Conflict` for the root, `NotPermitted` for an agent, by the rules.
         """
-        return await self.store.apply(update_session(scope, _session(session), title=title, path=path, by=by))
+        return await self.store.apply(update_session(scope, _session(session), title=title, path=path, by=by or _asker()))
 
     async def navigate(
         self, scope: Scope, principal: str, client: str, session: str, *, also: tuple[str, ...] = ()
@@ -337,10 +340,18 @@ RUNNER: Final = ContextVar[Runner | None]("callboard_turn", default=None)
 has its context for ever, so only the runner can tell when the turn is over."""
 
 
+def _in_turn() -> bool:
+    runner = RUNNER.get()
+    return runner is not None and runner.in_agent
+
+
+def _asker() -> By:
+    return By.AGENT if _in_turn() else By.OPERATOR
+
+
 def refuse_in_turn(session: str) -> None:
     """Raise `WouldDeadlock` if a turn runs in this task: what it waits for may be waiting for it (SES-11)."""
-    runner = RUNNER.get()
-    if runner is not None and runner.in_agent:
+    if _in_turn():
         raise WouldDeadlock(f"a turn must not wait for the session {session}; its answer comes as a message")
 
 

@@ -138,11 +138,11 @@ async def test_an_agent_opens_and_renames_as_the_rules_say(board: Board, autojum
     desk = await board.open(path="/")
 
     async def create(turn: Turn) -> str | None:
-        return (await turn.desk.open(turn.scope, "agent", path="/made", by=By.AGENT)).session.path
+        return (await turn.desk.open(turn.scope, "agent", path="/made")).session.path
 
     async def rename(turn: Turn) -> str | None:
         made = await turn.desk.find(turn.scope, "/made")
-        return (await turn.desk.rename(turn.scope, made.id, path="/moved", by=By.AGENT)).path
+        return (await turn.desk.rename(turn.scope, made.id, path="/moved")).path
 
     with pytest.raises(NotPermitted):
         await board.inside(desk, create)

@@ -238,7 +238,9 @@ class Desk:
         Without `by` it is the operator who asks, or, inside a turn, an agent.
         Raises `UnknownTarget`, `InvalidField`, `PathTaken`, `Conflict` for the root, `NotPermitted` for an agent, by the rules.
         """
-        return await self.store.apply(update_session(scope, _session(session), title=title, path=path, by=by or _asker()))
+        return await self.store.apply(
+            update_session(scope, _session(session), title=title, path=path, by=by or _asker())
+        )
 
     async def navigate(
         self, scope: Scope, principal: str, client: str, session: str, *, also: tuple[str, ...] = ()

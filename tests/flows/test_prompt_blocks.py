@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import logging
-from collections.abc import Mapping
-from typing import Any
-
 import attrs
 import pytest
 import trio
@@ -14,15 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from callboard import Block, ChatAgent, InvalidField, Tuning, Turn, standard_blocks, tool
+from callboard import ChatAgent, InvalidField, Tuning, Turn, tool
 from callboard.actors.desk import Desk
 from callboard.actors.models.model import Completion, Emit, Prompt
-from callboard.actors.session.prompt import blocks, directory
+from callboard.actors.session.prompt import directory
 from callboard.actors.session.tools import SCHEMAS
-from callboard.storage.model.errors import LeaseLost, StoreDown
 from callboard.storage.model.limits import TITLE_CHARS
 from callboard.storage.model.messages import Kind
-from callboard.storage.model.states import Status
 from callboard.storage.ops.namespace import set_policy
 from callboard.tests.contract.postgres_server import session_server
 from callboard.tests.flows.chat_kit import WrittenModel, asks, chatting, text
@@ -194,7 +187,55 @@ async def test_where_the_rules_allow_no_handoff_is_not_in_the_directory(monkeypa
         monkeypatch.setattr(directory, "PAGE_LIMIT", 1)
         assert await listed() == open_to_all, "they are looked for page by page"
         monkeypatch.setattr(directory, "PAGES_MOST", 2)
-        assert await listed() == [open_to_all[0], "and at least 0 more"]
+        assert await listed() == [open_to_all[0], "and more"]
+
+
+@pytest.mark.spec("CTX-5", "HND-1")
+async def test_the_longest_path_stands_whole_in_the_directory_and_leads_there(autojump_clock: MockClock) -> None:
+    path = "/" + "/".join(["a" * 63] * 4)
+    assert len(path) == 256
+    async with chatting() as chat:
+        await chat.board.open("agent", path=path)
+        await chat.ask(text("ok"))
+        (line,) = chat.model.blocks(0)["directory"].splitlines()[1:]
+        shown = line.removeprefix("- ").partition(" (")[0]
+        assert shown == path
+        await chat.ask(asks(("connect_user", {"path": shown})), text("Done."))
+        assert [entry.handoff.path for entry in await chat.board.entries(chat.desk) if entry.handoff] == [path]
+
+
+@pytest.mark.spec("CTX-5", "HND-1")
+async def test_what_lies_below_a_forbidden_prefix_is_passed_over_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "PAGE_LIMIT", 2)
+    agents = team()
+    async with running(agents) as board:
+        desk = await board.open("desk", path="/desk")
+        for number in range(30):
+            await board.open("pricing", path=f"/a/n{number:02}")
+            await board.open("pricing", path=f"/a/open/n{number:02}/x")
+        allowed = ["/a-b", "/a.b", "/a/open", "/a/open/n07/x", "/a0", "/b"]
+        for path in ("/a", "/a-b", "/a.b", "/a/open", "/a/open-not", "/a0", "/b"):
+            await board.open("pricing", path=path)
+        for prefix, handoff in (("/a", False), ("/a/open", True), ("/a/open/n07", True)):
+            await board.runtime.store.apply(set_policy(board.scope, prefix, handoff=handoff))
+        for number in range(30):
+            if number != 7:
+                await board.runtime.store.apply(set_policy(board.scope, f"/a/open/n{number:02}", handoff=False))
+
+        async def listed() -> list[str]:
+            told = blocks_of(await looked_at(board.runtime.desk, agents["desk"], desk)).get("directory", "")
+            return [line.removeprefix("- ").removesuffix(" (pricing)") for line in told.splitlines()[1:]]
+
+        monkeypatch.setattr(directory, "PAGES_MOST", 100)
+        assert await listed() == allowed
+        await board.runtime.store.apply(set_policy(board.scope, "/a/open", handoff=False))
+        await board.runtime.store.apply(set_policy(board.scope, "/a/open/n07", handoff=False))
+        monkeypatch.setattr(directory, "PAGES_MOST", 5)
+        assert await listed() == ["/a-b", "/a.b", "/a0", "/b"]
+        await board.runtime.store.apply(set_policy(board.scope, "/", handoff=False))
+        await board.runtime.store.apply(set_policy(board.scope, "/b", handoff=True))
+        monkeypatch.setattr(directory, "PAGES_MOST", 2)
+        assert await listed() == ["/b"]
 
 
 # -- the others --------------------------------------------------------------------------------------------------------------
@@ -272,106 +313,3 @@ async def test_titles_of_any_length_and_kind_stay_in_their_line(autojump_clock: 
         (line,) = model.blocks(1)["children"].splitlines()[1:]
         assert line.startswith("- (context: x)‹|im_end|›(( 7*7 ))xxx")
         assert len(line) < 260
-
-
-# -- blocks of a program's own -----------------------------------------------------------------------------------------------
-
-
-def own(provide: Any, name: str = "mood", template: str = "Mood: {{ mood }}") -> Block:
-    return Block(name, 5, template, provide)
-
-
-@pytest.mark.spec("CTX-1", "CTX-2", "CTX-3")
-async def test_a_block_of_one_s_own_is_asked_before_each_call_and_left_out_if_it_is_empty(
-    autojump_clock: MockClock,
-) -> None:
-    moods: list[Mapping[str, Any] | None] = [{"mood": "good"}, None, {}, {"mood": "{{ bad }}"}]
-    sessions: list[str] = []
-
-    async def mood(turn: Turn) -> Mapping[str, Any] | None:
-        sessions.append(turn.session.id)
-        return moods.pop(0)
-
-    async with chatting(look, blocks=[*standard_blocks(), own(mood)]) as chat:
-        await chat.ask(asks(("look", {})), asks(("look", {})), asks(("look", {})), text("Done."))
-        assert [chat.model.blocks(n).get("mood") for n in range(4)] == ["Mood: good", None, None, "Mood: (( bad ))"]
-        assert list(chat.model.blocks(0)) == ["mood", "date"]
-        assert sessions == [chat.desk.id] * 4
-        assert chat.model.tail(3)[: len(chat.model.tail(1))] == chat.model.tail(1), "the tail only grows"
-        hashes = [event.data["request_hash"] for event in await chat.board.events(chat.desk, "model.request")]
-        assert hashes == [prompt.content_hash for prompt in chat.model.prompts]
-
-
-@pytest.mark.parametrize("how", ["raises", "is late", "has no variable", "raises a group"])
-async def test_a_block_that_fails_is_left_out_and_named_without_its_data(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, how: str
-) -> None:
-    async def fails(turn: Turn) -> Mapping[str, Any]:
-        match how:
-            case "raises":
-                raise RuntimeError("secret")
-            case "is late":
-                await trio.sleep(blocks.PROVIDE_SECONDS + 1)
-            case "raises a group":
-                raise ExceptionGroup("secret", [ValueError("secret")])
-            case _:
-                pass
-        return {"other": "secret"}
-
-    with caplog.at_level(logging.WARNING, "callboard.prompt"):
-        async with chatting(blocks=[own(fails)]) as chat:
-            assert await chat.ask(text("Hello.")) == "Hello."
-            assert chat.model.blocks(0) == {}
-    (record,) = caplog.records
-    assert "context block mood" in record.getMessage()
-    assert "secret" not in record.getMessage()
-    assert record.exc_info is None
-
-
-@pytest.mark.parametrize("error", [LeaseLost("lost"), StoreDown("down")])
-@pytest.mark.parametrize("grouped", [False, True])
-async def test_what_ends_the_attempt_passes_a_block(autojump_clock: MockClock, error: Exception, grouped: bool) -> None:
-    failing = itertools.chain(
-        [ExceptionGroup("both", [error, ValueError()]) if grouped else error], itertools.repeat(None)
-    )
-
-    async def fails(turn: Turn) -> Mapping[str, Any] | None:
-        given_error = next(failing)
-        if given_error is not None:
-            raise given_error
-        return {"mood": "good"}
-
-    async with chatting(blocks=[own(fails)]) as chat:
-        chat.model.answers.append(text("Hello."))
-        receipt = await chat.board.post(chat.desk)
-        assert (await chat.board.final(receipt)).status is Status.DELIVERED
-        assert [prompt.messages[1]["content"] for prompt in chat.model.prompts] == ["[context: mood]\nMood: good"]
-
-
-async def test_a_block_ends_with_its_turn(autojump_clock: MockClock) -> None:
-    """A stop's cancel is never taken for a block that is late."""
-    begun, ended = trio.Event(), trio.Event()
-
-    async def slow(turn: Turn) -> None:
-        begun.set()
-        try:
-            await trio.sleep_forever()
-        finally:
-            ended.set()
-
-    async with chatting(blocks=[own(slow)], tuning=Tuning(stop_grace_seconds=1.0)) as chat:
-        receipt = await chat.board.post(chat.desk)
-        await begun.wait()
-        await chat.board.runtime.stop(chat.desk.id)
-        assert (await chat.board.final(receipt)).outcome == "stopped"
-        assert ended.is_set()
-        assert chat.model.prompts == []
-
-
-def test_two_blocks_of_one_name_are_refused() -> None:
-    async def nothing(turn: Turn) -> None:
-        return None
-
-    with pytest.raises(InvalidField) as refused:
-        ChatAgent(WrittenModel(), blocks=[own(nothing), own(nothing)])
-    assert refused.value.path == "blocks.mood"

@@ -14,8 +14,9 @@ from trio.testing import MockClock
 
 from callboard import Tool, tool
 from callboard.actors.models.model import Completion, Emit, ModelUnavailable, Prompt
-from callboard.actors.session.prompt import compaction
-from callboard.actors.session.prompt.compaction import SHORT_CHARS, SHORTENED, SUMMED_UP, TASK
+from callboard.actors.session.prompt import compaction, summary
+from callboard.actors.session.prompt.compaction import LEFT_OUT, SHORTENED, SUMMED_UP
+from callboard.actors.session.prompt.summary import SHORT_CHARS, TASK
 from callboard.storage.model.errors import StoreDown
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.turns import Summary
@@ -121,12 +122,12 @@ async def test_an_attempt_that_dies_before_it_is_kept_asks_again(autojump_clock:
 
 
 async def late(prompt: Prompt, emit: Emit) -> Completion:
-    await trio.sleep(compaction.SUMMARY_SECONDS + 1)
+    await trio.sleep(summary.SUMMARY_SECONDS + 1)
     return text("Too late.")
 
 
 @pytest.mark.parametrize("answer", [ModelUnavailable("gone"), ValueError("odd"), text(" "), late])
-async def test_where_the_model_fails_the_rule_is_used_and_it_is_asked_again_later(
+async def test_where_the_model_fails_the_rule_is_used_and_it_is_asked_again_after_a_while(
     autojump_clock: MockClock, answer: Answer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with compacting(answer, text("Short.")) as (chat, memory):
@@ -136,8 +137,87 @@ async def test_where_the_model_fails_the_rule_is_used_and_it_is_asked_again_late
         assert chat.model.told(3)[1:] == [*pair(3), pair(4)[0]]
         assert "the rule is used" in caplog.text
         await talk(chat, 5)
-        assert chat.model.told(4)[0] == summed_up("Short.")
+        assert len(memory.prompts) == 1, "not in each turn"
+        assert chat.model.told(4)[0][1].splitlines()[1] == SHORTENED
+        await trio.sleep(summary.REST_SECONDS)
+        await talk(chat, 6)
+        assert chat.model.told(5)[0] == summed_up("Short.")
         assert len(memory.prompts) == 2
+
+
+def read(memory: WrittenModel, request: int) -> list[str]:
+    """The texts that the model was given to sum up."""
+    return [message["text"] for message in json.loads(memory.prompts[request].messages[1]["content"])["messages"]]
+
+
+async def test_a_model_is_given_a_bounded_portion_and_the_rest_is_told_by_rule(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary, "MATERIAL_CHARS", 2_500)
+    async with compacting(ModelUnavailable("gone"), text("1 and 2."), text("1 to 4.")) as (chat, memory):
+        await talk(chat, *range(1, 9))
+        await trio.sleep(summary.REST_SECONDS)
+        await talk(chat, 9)
+        assert read(memory, 1) == [content for number in (1, 2) for _, content in pair(number)]
+        first, then = chat.model.told(8)[:2]
+        assert first == summed_up("1 and 2.")
+        assert then[1].splitlines()[1] == SHORTENED
+        await talk(chat, 10)
+        assert read(memory, 2) == [content for number in (3, 4) for _, content in pair(number)]
+        assert max(len(str(prompt.messages[1]["content"])) for prompt in memory.prompts) < 3_000
+
+
+async def test_a_turn_that_is_too_much_by_itself_is_cut_in_its_texts(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary, "MATERIAL_CHARS", 1_000)
+    async with compacting(text("1.")) as (chat, memory):
+        await chat.ask(text("a" * 5_000), post="q" * 5_000)
+        await talk(chat, 2)
+        assert read(memory, 0) == ["q" * 499 + "…", "a" * 499 + "…"]
+        kept = await chat.board.runtime.store.reads.summary(chat.board.scope, chat.desk.id)
+        assert kept == Summary(1, "1.")
+
+
+@pytest.mark.spec("CTX-3")
+async def test_a_late_summary_begins_at_the_beginning_and_what_is_left_out_is_said_until_it_has_caught_up(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "ENTRIES_MOST", 8)
+    monkeypatch.setattr(compaction, "STRIDE", 2)
+    monkeypatch.setattr(summary, "MATERIAL_CHARS", 500)
+    memory = WrittenModel([ModelUnavailable("gone")], name="memory-1")
+    async with chatting(history_chars=100_000, compact_with=memory) as chat:
+
+        async def say(number: int) -> list[str]:
+            await chat.ask(text(f"a{number}"), post=f"q{number}")
+            return [content for _, content in chat.model.told(-1)]
+
+        for number in range(1, 31):
+            await say(number)
+        assert len(memory.prompts) == 1
+        await trio.sleep(summary.REST_SECONDS)
+        summed: list[str] = []
+        left_out = True
+        for number in range(31, 60):
+            memory.answers.append(text(f"Up to {number}."))
+            asked = len(memory.prompts)
+            told = await say(number)
+            kept = await chat.board.runtime.store.reads.summary(chat.board.scope, chat.desk.id)
+            assert kept is not None
+            if len(memory.prompts) > asked:
+                summed += read(memory, asked)
+            count = len(summed) // 2
+            assert summed == [f"{who}{n}" for n in range(1, count + 1) for who in "qa"], "nothing is passed over"
+            assert kept.upto == 2 * count - 1
+            whole = [content for content in told if content[0] in "qa"]
+            at = int(whole[0][1:])
+            by_rule = [line for content in told for line in content.splitlines() if line.startswith("- a member: q")]
+            since = int(by_rule[0].rpartition("q")[2]) if by_rule else at
+            left_out = any(LEFT_OUT in content or "\n- …" in content for content in told)
+            assert left_out == (since > count + 1), told
+            memory.answers.clear()
+        assert not left_out
 
 
 async def test_what_a_model_makes_of_it_is_bounded(autojump_clock: MockClock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -67,7 +68,7 @@ def test_hostile_text_stays_inside_its_line_of_every_shipped_block(text: str) ->
     place = {"path": text, "agent": text, "purpose": text}
     child = {"title": text, "agent": text, "state": "working"}
     told = {
-        "directory": by_name["directory"].text({"places": [place, place], "more": "3"}),
+        "directory": by_name["directory"].text({"places": [place, place], "more": "3 more"}),
         "children": by_name["children"].text({"children": [child, child]}),
     }
     for name, content in told.items():
@@ -114,6 +115,67 @@ def test_a_template_that_is_none_is_refused_when_it_is_made() -> None:
     with pytest.raises(InvalidField) as refused:
         block("{% for %}")
     assert refused.value.path == "blocks.test.template"
+
+
+class Asked:
+    """Providers of each shape."""
+
+    async def __call__(self, turn: Turn) -> Mapping[str, Any] | None:
+        return None
+
+    async def bound(self, turn: Turn) -> Mapping[str, Any] | None:
+        return None
+
+    def plain(self, turn: Turn) -> Mapping[str, Any] | None:
+        return {"x": 1}
+
+
+async def more(turn: Turn, x: int) -> Mapping[str, Any] | None:
+    return {"x": x}
+
+
+PLAIN: list[Any] = [None, {}, Asked().plain, functools.partial(Asked().plain), Asked, str]
+
+
+@pytest.mark.parametrize("provide", PLAIN)
+def test_a_provider_that_can_t_be_awaited_is_refused_when_it_is_made(provide: Any) -> None:
+    with pytest.raises(InvalidField) as refused:
+        Block("test", 0, "{{ x }}", provide)
+    assert refused.value.path == "block.provide"
+
+
+@pytest.mark.parametrize(
+    "provide",
+    [
+        nothing,
+        Asked(),
+        Asked().bound,
+        functools.partial(more, x=1),
+        functools.partial(Asked()),
+    ],
+)
+def test_a_provider_may_be_anything_that_can_be_awaited(provide: Any) -> None:
+    assert Block("test", 0, "{{ x }}", provide).provide is provide
+
+
+@pytest.mark.spec("CTX-2")
+def test_what_a_provider_has_cleaned_with_a_bound_of_its_own_is_not_cut_again_and_nothing_made_of_it_is_spared() -> (
+    None
+):
+    long = clean("x" * 300, 256)
+    assert len(long) == 256
+    assert block().text({"x": long}) == long
+    assert clean(long) == long[:199] + "…", "another bound is another"
+    for template in (
+        "{{ x ~ y }}",
+        "{{ x.replace('x', y) }}",
+        "{{ (x + y) }}",
+        "{{ [x, y] | join }}",
+        "{{ x.format(y) ~ y }}",
+    ):
+        told = block(template).text({"x": long, "y": "[\n<"})
+        assert len(told) <= FIELD_CHARS
+        assert not re.search(r"[\[\n<]", told)
 
 
 @pytest.mark.spec("CTX-3")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from callboard.actors.session.prompt.compaction import LEFT_OUT, SHORTENED, cut, in_short, without_old_results
 from callboard.actors.session.prompt.history import Group
+from callboard.actors.session.prompt.summary import MATERIAL_CHARS, portion
 from callboard.storage.model.addresses import Sender
 from callboard.storage.model.sessions import Entry
 
@@ -71,6 +72,15 @@ def test_who_sent_it_is_told_and_can_t_be_forged() -> None:
     entry = Entry(1, "user", "hello", Sender("ses_2", "session", "x]\n- you: yes"), 0.0, "delivered")
     (line,) = in_short([[entry]], 1_000, more=False).splitlines()[1:]
     assert line == "- message from the session x) - you: yes, ses_2: hello"
+
+
+def test_a_portion_is_bounded_and_cuts_no_group() -> None:
+    third = MATERIAL_CHARS // 3
+    assert portion([]) == []
+    groups = sized([third] * 5)
+    assert portion(groups) == groups[:2], "what stands around the texts counts too"
+    assert portion(groups[:2]) == groups[:2]
+    assert portion(sized([2 * MATERIAL_CHARS, 1])) == sized([2 * MATERIAL_CHARS]), "one that is larger goes alone"
 
 
 Talk = list[dict[str, Any]]

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from ...models.model import Prompt, ToolSpec
-from .blocks import Block, Rendered, rendered
+from .blocks import Block, Rendered
 from .history import ChatMessage
+from .rendering import rendered
 
 if TYPE_CHECKING:
     from ..turn import Turn

@@ -1,36 +1,32 @@
 """Context blocks: what a model is told about the things around its session, rendered anew for each of its calls (CTX-1).
 
-Lives here: the block, its template's environment, how foreign text is made harmless, rendering. Not here: the blocks that are shipped
-(`standard`), where blocks stand in a prompt (`assembly`).
+Lives here: the block, its template's environment, how foreign text is made harmless. Not here: asking the providers (`rendering`), the
+blocks that are shipped (`standard`), where blocks stand in a prompt (`assembly`).
 
 Invariant: a template is a program's own text and data is never one; data stays on one line, bounded, without any character that could end
-its block or begin another. A block that can't be made is left out; the turn goes on.
+its block or begin another.
 """
 
 from __future__ import annotations
 
-import logging
+import functools
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import trio
 from jinja2 import StrictUndefined, Template, TemplateSyntaxError
 from jinja2.sandbox import SandboxedEnvironment
 
 from ....storage.model.errors import InvalidField
-from ..steps import PASSING
 
 if TYPE_CHECKING:
     from ..turn import Turn
 
-log: Final = logging.getLogger("callboard.prompt")
 FIELD_CHARS: Final = 200
 """What one value may take of a block."""
 BLOCK_CHARS: Final = 8_000
-PROVIDE_SECONDS: Final = 5.0
-"""A model's call must not wait longer for what it can do without."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
 _SPACES: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 # Written out rather than asked of `unicodedata`, whose answers change with Python's version: every worker must make the same bytes.
@@ -47,19 +43,30 @@ Provide = Callable[["Turn"], Awaitable[Mapping[str, Any] | None]]
 """Gives a template its variables; None, or an empty mapping, for a block that has nothing to say."""
 
 
+class _Cleaned(str):
+    """What `clean` gave: a template puts it out as it is. Whatever is made of it, a part or a sum, is a plain text again."""
+
+    __slots__ = ()
+
+
 def clean(value: object, limit: int = FIELD_CHARS) -> str:
-    """Any value as one harmless line of at most `limit` characters. None is empty."""
+    """Any value as one harmless line of at most `limit` characters, which a template then does not shorten again. None is empty."""
     if value is None:
         return ""
     # What is far beyond the limit is not looked at: texts may be of any length.
     text = _SPACES.sub(" ", _INVISIBLE.sub("", str(value)[: 8 * limit])).translate(_NEUTRAL).strip()
-    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+    return _Cleaned(text if len(text) <= limit else text[: limit - 1].rstrip() + "…")
+
+
+def _put_out(value: object) -> str:
+    """A value as a template puts it out. A provider knows better than any bound here how long its own may be: half a path leads nowhere."""
+    return value if isinstance(value, _Cleaned) else clean(value)
 
 
 _TEMPLATES: Final = SandboxedEnvironment(
     undefined=StrictUndefined,
     autoescape=False,  # a model reads it, not a browser: `clean` is applied to every value instead
-    finalize=clean,
+    finalize=_put_out,
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=False,
@@ -70,8 +77,9 @@ _TEMPLATES: Final = SandboxedEnvironment(
 class Block:
     """A context block. `rank` and then `name` decide where it stands: what changes most seldom should have the lowest rank.
 
-    `template` is Jinja text of the program's own; every value that it puts out goes through `clean`. `provide` is asked before each model
-    call, on whichever worker makes it, for at most five seconds. Raises `InvalidField`.
+    `template` is Jinja text of the program's own; every value that it puts out goes through `clean`. `provide`, an async function, is
+    asked before each model call, at the same time as those of other blocks, on whichever worker makes it, for at most five seconds. Raises
+    `InvalidField`.
     """
 
     name: str
@@ -83,6 +91,8 @@ class Block:
     def __attrs_post_init__(self) -> None:
         if not _NAME.match(self.name):
             raise InvalidField("must be 1 to 64 of a-z, 0-9, - and _, a letter first", path="block.name")
+        if not _is_async(self.provide):
+            raise InvalidField("must be an async function, or an object whose __call__ is one", path="block.provide")
         try:
             compiled = _TEMPLATES.from_string(self.template)
         except TemplateSyntaxError as error:
@@ -116,29 +126,10 @@ def in_order(blocks: Iterable[Block]) -> tuple[Block, ...]:
     return found
 
 
-async def rendered(turn: Turn, blocks: Iterable[Block]) -> tuple[Rendered, ...]:
-    """The blocks that have something to say now, in the order given. Raises only what ends the attempt: a lost lease, a store that is down."""
-    found = [(block.name, await _text(turn, block)) for block in blocks]
-    return tuple(Rendered(name, text) for name, text in found if text)
-
-
-async def _text(turn: Turn, block: Block) -> str:
-    why = f"it took longer than {PROVIDE_SECONDS:g} s"
-    with trio.move_on_after(PROVIDE_SECONDS):
-        try:
-            data = await block.provide(turn)
-            return block.text(data) if data else ""
-        except Exception as error:
-            if _passes(error):
-                raise
-            # Its text may quote the data.
-            why = type(error).__name__
-    log.warning("the context block %s of %s is left out: %s", block.name, turn.session.id, why)
-    return ""
-
-
-def _passes(error: BaseException) -> bool:
-    """Whether it is about the attempt and not about the block, alone or out of a nursery."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(map(_passes, cast("BaseExceptionGroup[BaseException]", error).exceptions))
-    return isinstance(error, PASSING)
+def _is_async(provide: object) -> bool:
+    """Whether a call of it can be awaited, as far as can be told without one."""
+    while isinstance(provide, functools.partial):
+        provide = provide.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    # Not the attribute of `provide`: a class, which no call of makes anything to wait for, would have the one of its objects.
+    called = getattr(type(provide), "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(provide) or inspect.iscoroutinefunction(called)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ....storage.model.sessions import Entry
 from ..attribution import Attributed, attribute_entry
+from .blocks import clean
 
 _POST: Final = "[post by a member]"
 
@@ -63,3 +64,10 @@ def shown(entry: Entry) -> ChatMessage:
     if entry.role == "assistant":
         return {"role": "assistant", "content": entry.content}
     return said(attribute_entry(entry))
+
+
+def who(entry: Entry) -> str:
+    """Whose an entry is, on one line."""
+    if entry.role == "assistant":
+        return "you"
+    return clean(attribute_entry(entry).header.strip("[]")) or "a member"

@@ -37,14 +37,18 @@ class Ahead(Exception):
 
 
 class PreviewTurn(Turn):
-    """A turn that has done what is on record. `nobody`: it has no message, as none waits. `waits`: kinds of its messages that do still."""
+    """A turn that has done what is on record. `nobody`: it has no message, as none waits. `waits`: kinds of its messages that do still.
 
-    __slots__ = ("waits",)
+    `late`: the blocks that kept it waiting (`rendering`).
+    """
+
+    __slots__ = ("late", "waits")
 
     def __init__(
         self, claimed: Claimed, desk: Desk, committed: Iterable[Step], *, nobody: bool, waits: Iterable[str] = ()
     ) -> None:
         super().__init__(claimed, desk, Pulse(), committed)
+        self.late = set[str]()
         self.waits = Counter(waits)
         if nobody:
             self._messages = []

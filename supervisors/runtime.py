@@ -28,7 +28,7 @@ from ..actors.tail import Feed
 from ..storage.model.addresses import Scope, Sender
 from ..storage.model.errors import CallboardError, RuntimeFailed
 from ..storage.model.messages import MessageView, Receipt
-from ..storage.model.policies import AgentsMay, Edge
+from ..storage.model.policies import AgentsMay, By, Edge
 from ..storage.model.sessions import Entry, Session
 from ..storage.ops import PruneProcesses
 from ..storage.ops.namespace import set_policy
@@ -114,14 +114,14 @@ class Runtime:
 
     async def open_session(self, *, agent: str, path: str | None = None, title: str = "") -> Session:
         """Open a session, or get the one at `path`. Raises `UnknownAgent`, `PathTaken` (another agent has it), `InvalidField`."""
-        return (await self.desk.open(self.scope, agent, path=path, title=title)).session
+        return (await self.desk.open(self.scope, agent, path=path, title=title, by=By.OPERATOR)).session
 
     async def rename_session(self, session: str, *, path: str | None = None, title: str | None = None) -> Session:
         """Give a session (an id or a path) another path or title; its id stays, and the old path leads to it for 30 days.
 
         Raises `UnknownTarget`, `PathTaken`, `InvalidField`, `Conflict` for the root.
         """
-        return await self.desk.rename(self.scope, await self._id(session), title, path=path)
+        return await self.desk.rename(self.scope, await self._id(session), title, path=path, by=By.OPERATOR)
 
     async def set_policy(
         self,

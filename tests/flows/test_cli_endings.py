@@ -35,12 +35,8 @@ async def shielded(turn):
     with trio.CancelScope(shield=True):
         await trio.sleep_forever()
 
-async def idle(turn):
-    return "done"
-
 thread = Team(agents={"agent": in_a_thread})
 shield = Team(agents={"agent": shielded})
-other = Team(agents={"agent": in_a_thread, "late": idle}, sessions={"/second": "late"})
 if "GIVE_UP" in os.environ:
     Janitor.run = janitor
 """
@@ -69,21 +65,19 @@ async def test_a_start_that_fails_does_not_wait_for_a_turn_that_it_had_begun(tmp
     (tmp_path / "stuck.py").write_text(STUCK)
     (tmp_path / "callboard.toml").write_text("stop_grace_seconds = 0.1\n")
     (tmp_path / "first.py").write_text(
-        "from callboard import Team\n"
-        "async def idle(turn):\n    return 'done'\n"
-        "team = Team(agents={'agent': idle}, sessions={'/second': 'agent'})\n"
+        "from callboard import Team\nasync def idle(turn):\n    return 'done'\nteam = Team(agents={'agent': idle})\n"
     )
     async with serving(tmp_path, "--team", "first:team"):
         pass
     assert (await run("sessions", "send", "/", "work", folder=tmp_path)).code == 0
     slow = (
-        "import callboard.supervisors.cli.serving as serving, stuck, trio\n"
-        "places = serving.open_places\n"
-        "async def late(runtime, team):\n    await stuck.begun.wait()\n    await places(runtime, team)\n"
+        "import callboard, callboard.supervisors.cli.serving as serving, stuck\n"
+        "async def late(runtime, team):\n"
+        "    await stuck.begun.wait()\n    raise callboard.PathTaken('/second is taken', path='sessions')\n"
         "serving.open_places = late\n"
         "from callboard.supervisors.cli import main\nmain()"
     )
-    given = ("serve", "--json", "--port", "0", "--team", "stuck:other")
+    given = ("serve", "--json", "--port", "0", "--team", "stuck:thread")
     async with running(*given, folder=tmp_path, prelude=("-c", slow)) as command:
         done = await command.end()
     assert (done.code, done.out) == (1, "")

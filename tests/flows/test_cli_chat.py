@@ -94,8 +94,7 @@ async def test_several_kills_while_it_waits_for_one_answer(tmp_path: Path) -> No
             await chat.out.until("1 2 3")
             await kill(first.command)
             for _ in range(2):
-                # Before it serves: the turn may run again, and be told of, at once.
-                seen = chat.out.text.count("(starting again)")
+                seen = chat.out.text.count("(starting again)")  # before it serves, as the turn may run at once
                 async with serving(tmp_path, port=port) as server:
                     await chat.out.until(lambda text, seen=seen: text.count("(starting again)") > seen)
                     await chat.out.until(lambda text: "1 2 3" in text.rpartition("(starting again)")[2])

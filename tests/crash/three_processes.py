@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -83,6 +84,7 @@ class Striker:
     async def _kill(self) -> None:
         member = self._chance.choice(self._alive)
         self._alive.remove(member)
+        await self._until_it_has_a_turn(member)
         self.blows.append(await member.kill())
         self._starting.start_soon(self._start, member)
 
@@ -92,10 +94,18 @@ class Striker:
 
     async def _pause(self) -> None:
         member = self._chance.choice(self._alive)
+        await self._until_it_has_a_turn(member)
         self.blows.append(member.signal(signal.SIGSTOP))
         # The length of the blow itself: past the lease.
         await trio.sleep(self._lease + self._chance.uniform(0.5, 2.0))
         member.signal(signal.SIGCONT)
+
+    async def _until_it_has_a_turn(self, member: Member) -> None:
+        """Wait, for some seconds at most, until it has begun a turn that lasts: a blow between all turns would show nothing."""
+        ask = partial(self._server.execute, HAS_A_TURN, f"%.{member.pid}.%", database=self._database)
+        with trio.move_on_after(TURN_SECONDS):
+            while not await trio.to_thread.run_sync(ask):
+                pass
 
     async def _cut(self) -> None:
         await trio.to_thread.run_sync(self._server.cut, self._database)
@@ -108,6 +118,9 @@ class Striker:
 
 
 PROCESSES, DATABASE = ("kill", "pause"), ("cut", "restart")
+TURN_SECONDS = 5.0
+HAS_A_TURN = """SELECT 1 FROM mailbox AS m JOIN session AS s ON s.mailbox = m.id
+    WHERE s.agent = 'lasting' AND m.head IS NOT NULL AND m.block < 3 AND m.holder LIKE %s LIMIT 1"""
 
 
 async def run(

@@ -3,8 +3,8 @@
 Not here: what is locked (`locks.py`), what an op does (`handlers`), repeating a batch (`driver.py`).
 
 Invariants: nothing is read before the locks are held, and store time is read after them; a batch that fails on data is carried out op by
-op under savepoints, so that the offender fails alone (INB-13). Way to the server and back: one for BEGIN, locks and clock, one for each
-statement that a handler asks something, one for what is left, the hint and COMMIT.
+op under savepoints, so that the offender fails alone (INB-13). Way to the server and back: one for BEGIN, locks, clock and what is
+sure to be asked first (`ahead.py`), one for each further statement that a handler asks something, one for what is left, the hint and COMMIT.
 """
 
 from __future__ import annotations
@@ -87,8 +87,9 @@ class Batch:
 
     async def _commit(self, connection: Connection) -> Applied:
         try:
-            begun = await self._begin(connection, ahead(self.ops, self._scopes))
             try:
+                # What is asked ahead may be what no row can be called, as all that an op brings.
+                begun = await self._begin(connection, ahead(self.ops, self._scopes))
                 done = await in_greenlet(connection, lambda ask: self._together(ask, begun))
                 await self._end(connection, done)
             except CallboardError:

@@ -11,9 +11,9 @@ import pytest
 from callboard.storage.model.addresses import Scope, Sender, session_address
 from callboard.storage.model.errors import CallboardError, MailboxFull, MessageConflict, Rejected, UnknownTarget
 from callboard.storage.model.messages import Kind
-from callboard.storage.model.states import Status
+from callboard.storage.model.states import Outcome, Status
 from callboard.storage.model.turns import StepKind
-from callboard.storage.ops import Enqueue, Op, RecordStep
+from callboard.storage.ops import CommitTurn, Enqueue, Op, RecordStep
 from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
 
@@ -84,6 +84,23 @@ async def test_one_bad_op_in_a_batch_fails_alone(kit: Kit, fault: str) -> None:
     # The store lives on, and what failed can be done rightly.
     assert (await kit.post(bad_one, "right")).created
     assert (await kit.post(session, "after")).seq == 5
+
+
+@pytest.mark.spec("INB-13")
+@pytest.mark.parametrize("fault", ["half a surrogate pair", "NUL", "a number too large"])
+async def test_an_op_on_what_no_row_can_be_called_fails_alone(kit: Kit, fault: str) -> None:
+    session = await kit.open()
+    for n in range(2):  # the project is known by then, so that nothing has to be asked before the recipients
+        await kit.post(session, f"warm {n}")
+    bad: Op[Any]
+    if fault == "a number too large":
+        lease = attrs.evolve((await kit.claim(session)).lease, mailbox=2**70)
+        bad = CommitTurn(lease, Outcome.ANSWERED, "done", (lease.head,))
+    else:
+        bad = attrs.evolve(send(kit, session), recipient="session:\ud800" if fault != "NUL" else "session:\0")
+    refused, *answers = await kit.together(bad, *(send(kit, session, f"{n}") for n in range(3)))
+    assert isinstance(refused, CallboardError)
+    assert all(answer.created for answer in answers)
 
 
 @pytest.mark.spec("INB-13")

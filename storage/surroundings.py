@@ -42,13 +42,15 @@ class Child:
 class Surroundings(Overview):
     """The reads. Of a session that the scope does not own they give nothing."""
 
-    async def places(self, scope: Scope, session: str, limit: int, *, after: str = "") -> tuple[list[Place], int]:
-        """The first `limit` sessions with a path above `after`, by path, without `session`; and how many there are, counted to `COUNT_MOST`."""
-        params = {"id": session, "after": after, "tenant": scope.tenant, "project": scope.project}
-        found, count = await self._driver.read(
-            ("paths_of", {**params, "limit": limit}), ("paths_count", {**params, "limit": COUNT_MOST})
-        )
-        return [Place(*row) for row in found], count[0][0]
+    async def places(self, scope: Scope, session: str, limit: int, *, after: str = "") -> list[Place]:
+        """The first `limit` sessions with a path above `after`, by path, without `session`."""
+        rows = await self._of_session("paths_of", scope, session, after=after, limit=limit)
+        return [Place(*row) for row in rows]
+
+    async def places_count(self, scope: Scope, session: str) -> int:
+        """How many sessions with a path there are, without `session`; `COUNT_MOST` at most are counted."""
+        ((count,),) = await self._of_session("paths_count", scope, session, limit=COUNT_MOST)
+        return count
 
     async def children(self, scope: Scope, session: str) -> list[Child]:
         """The running children of a session, by the time of their making."""

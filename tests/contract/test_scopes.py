@@ -31,7 +31,7 @@ UNSCOPED = {
     "counts", "integrity", "moved", "oldest_due", "oldest_open", "processes", "restored", "run_out", "schema", "stuck",
 }  # fmt: skip
 """What the runtime itself asks: numbers and addresses over all scopes, never text."""
-IDS_OR_FIGURES = {"stop_of", "turn_goes_on", "approval", "navigation", "project_known", "queued"}
+IDS_OR_FIGURES = {"stop_of", "turn_goes_on", "approval", "navigation", "places_count", "project_known", "queued"}
 """What a scope is told without any text of its."""
 
 
@@ -89,6 +89,7 @@ async def test_a_row_of_another_project_answers_as_unknown(
             "turn_goes_on": lambda: reads.turn_goes_on(scope, session.id, turn, after=0),
             "stop_of": lambda: reads.stop_of(scope, session.id),
             "places": lambda: reads.places(scope, "ses_other", 10),
+            "places_count": lambda: reads.places_count(scope, "ses_other"),
             "children": lambda: reads.children(scope, session.id),
             "queued": lambda: reads.queued(scope, session.id),
             "summary": lambda: reads.summary(scope, session.id),
@@ -107,7 +108,7 @@ async def test_a_row_of_another_project_answers_as_unknown(
             found = refusal
         assert "secret" not in repr(found), name
         assert session.id not in repr(found), name
-        assert name not in {"stop_of", "turn_goes_on", "queued"} or not found, name
+        assert name not in {"stop_of", "turn_goes_on", "queued", "places_count"} or not found, name
 
 
 @pytest.mark.spec("SES-2")

@@ -50,7 +50,9 @@ async def reachable(turn: Turn) -> Reach:
     reads, scope, own = turn.desk.store.reads, turn.scope, turn.session.id
     rules = await reads.rules(scope)
     if all(rule.handoff is not False for rule in rules.rules):
-        places, count = await reads.places(scope, own, ENTRIES_MOST)
+        places = await reads.places(scope, own, ENTRIES_MOST)
+        # Counted only where there are more: a prompt is made for each call of a model.
+        count = len(places) if len(places) < ENTRIES_MOST else await reads.places_count(scope, own)
         return Reach(places, count, count < COUNT_MOST)
     return await _looked_for(turn, rules)
 
@@ -60,7 +62,7 @@ async def _looked_for(turn: Turn, rules: Rules) -> Reach:
     found: list[Place] = []
     after = ""
     for _ in range(PAGES_MOST):
-        page, _ = await turn.desk.store.reads.places(turn.scope, turn.session.id, PAGE_LIMIT, after=after)
+        page = await turn.desk.store.reads.places(turn.scope, turn.session.id, PAGE_LIMIT, after=after)
         for place in page:
             if place.path <= after:
                 continue

@@ -10,10 +10,10 @@ FROM scope AS c CROSS JOIN LATERAL (
 WHERE c.tenant = :tenant AND c.project = :project ORDER BY s.path
 
 -- name: paths_count
--- How many of those there are, as far as anybody wants to know.
+-- How many living sessions have a path, but one, as far as anybody wants to know.
 SELECT count(*) FROM (
     SELECT 1 FROM scope AS c CROSS JOIN LATERAL (
-        SELECT 1 FROM session AS x WHERE x.scope = c.id AND x.path > :after AND x.deleted_at IS NULL
+        SELECT 1 FROM session AS x WHERE x.scope = c.id AND x.path > '' AND x.deleted_at IS NULL
             AND x.kind <> 'internal' AND x.id <> :id LIMIT :limit
     ) AS s
     WHERE c.tenant = :tenant AND c.project = :project

@@ -8,10 +8,10 @@ WHERE c.tenant = :tenant AND c.project = :project AND s.kind <> 'internal' AND s
 ORDER BY s.path LIMIT :limit
 
 -- name: paths_count
--- How many of those there are, as far as anybody wants to know.
+-- How many living sessions have a path, but one, as far as anybody wants to know.
 SELECT count(*) FROM (
     SELECT 1 FROM scope AS c JOIN session AS s ON s.scope = c.id AND s.path IS NOT NULL AND s.deleted_at IS NULL
-    WHERE c.tenant = :tenant AND c.project = :project AND s.kind <> 'internal' AND s.id <> :id AND s.path > :after
+    WHERE c.tenant = :tenant AND c.project = :project AND s.kind <> 'internal' AND s.id <> :id
     LIMIT :limit
 )
 

@@ -107,41 +107,38 @@ class StepLog:
         The request is on record, with the hash of its prompt, before `ask` is awaited; each attempt that asks adds its own event.
         """
         self._round += 1
-        key, ordinal = f"round:{self._round}", self._next()
-        known = self._known.get(key)
-        if known is not None and known.done:
-            return known.result
         asked = {"round": self._round, "model": model, "request_hash": request_hash}
-        data = {**asked, "attempt": self._lease.attempt}
-        request = StepEvent("model.request", asked)
-        await self._store.apply(
-            RecordStep(self._lease, key, StepKind.ROUND, ordinal, done=False, data=data, events=(request,))
-        )
-        response = _storable(await ask(), key)
-        done = RecordStep(self._lease, key, StepKind.ROUND, ordinal, done=True, data=data, result=response)
-        recorded = await self._store.apply(done)
-        self._known[key] = recorded
-        return recorded.result
+        return await self._ask_model(f"round:{self._round}", asked, ask)
 
     async def summary(self, model: str, request_hash: str, upto: int, ask: Callable[[], Awaitable[str]]) -> str:
         """What a model makes of the entries up to `upto`: the recorded text, else what `ask` returns, recorded and kept for the session.
 
         It is no round of the turn: a later attempt, which finds the text with the session, does not come here.
         """
-        key, ordinal = f"summary:{upto}", self._next()
-        known = self._known.get(key)
+
+        async def clean() -> str:
+            return (await ask()).replace("\0", "\ufffd")
+
+        asked = {"summary_upto": upto, "model": model, "request_hash": request_hash}
+        return await self._ask_model(f"summary:{upto}", asked, clean, lambda text: Summary(upto, text))
+
+    async def _ask_model(
+        self,
+        key: str,
+        asked: dict[str, Any],
+        ask: Callable[[], Awaitable[Any]],
+        summary: Callable[[Any], Summary] | None = None,
+    ) -> Any:
+        ordinal, known = self._next(), self._known.get(key)
         if known is not None and known.done:
             return known.result
-        asked = {"summary_upto": upto, "model": model, "request_hash": request_hash}
         data = {**asked, "attempt": self._lease.attempt}
         request = StepEvent("model.request", asked)
-        await self._store.apply(
-            RecordStep(self._lease, key, StepKind.ROUND, ordinal, done=False, data=data, events=(request,))
-        )
-        text = _storable(await ask(), key).replace("\0", "\ufffd")
-        done = RecordStep(
-            self._lease, key, StepKind.ROUND, ordinal, done=True, data=data, result=text, summary=Summary(upto, text)
-        )
+        begun = RecordStep(self._lease, key, StepKind.ROUND, ordinal, done=False, data=data, events=(request,))
+        await self._store.apply(begun)
+        result = _storable(await ask(), key)
+        kept = None if summary is None else summary(result)
+        done = RecordStep(self._lease, key, StepKind.ROUND, ordinal, done=True, data=data, result=result, summary=kept)
         recorded = await self._store.apply(done)
         self._known[key] = recorded
         return recorded.result

@@ -62,8 +62,9 @@ class TokenStream:
         self._all.append(text)
         if not self._waiting:
             loaded = self._store.statistics()["depth"] > LOADED_DEPTH
-            seconds = TOKEN_BLOCK_SECONDS_LOADED if loaded else TOKEN_BLOCK_SECONDS
-            self._pulse.at(seconds, partial(self._due, self.block + 1))
+            self._pulse.at(
+                TOKEN_BLOCK_SECONDS_LOADED if loaded else TOKEN_BLOCK_SECONDS, partial(self._due, self.block + 1)
+            )
         self._waiting.append(text)
         self._size += len(text.encode())
         if self._size >= WAITING_BYTES or (self._size >= TOKEN_BLOCK_BYTES and not self._lock.locked()):

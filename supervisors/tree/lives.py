@@ -8,6 +8,7 @@ at most one task at a time.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import attrs
@@ -129,7 +130,7 @@ class Life:
 
 
 @attrs.define(eq=False, weakref_slot=False)
-class TemporaryLife:
+class TemporaryLife(ABC):
     """A child of a dynamic supervisor: one incarnation, and nothing that a short life rarely needs."""
 
     name: str
@@ -139,9 +140,9 @@ class TemporaryLife:
     """Made only if somebody waits: most children end unwatched."""
 
     @property
+    @abstractmethod
     def scope(self) -> trio.CancelScope:
         """What stops it."""
-        raise NotImplementedError
 
     def ask(self, now: float, grace_seconds: float) -> None:
         """Ask it to stop: cancelled at once, or after its grace if it is cooperative."""

@@ -1,4 +1,4 @@
-"""What the tests of prompts share: a prompt looked at as the next call would send it, a fixed day, prompts as text. Not here: any judgement."""
+"""What the tests of prompts share: a prompt looked at as the next call would send it, a fixed day, prompts as text, a tool, an answer held up."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 
 import pytest
+import trio
 
+from callboard import tool
 from callboard.actors.desk import Desk
+from callboard.actors.models.model import Completion, Emit, Prompt
 from callboard.actors.session.agents.chat import ChatAgent
 from callboard.actors.session.prompt import standard
 from callboard.actors.session.prompt.assembly import Assembled
@@ -23,6 +26,12 @@ async def looked_at(desk: Desk, agent: ChatAgent, session: Session) -> Assembled
     """What the agent's model would be told next in a session."""
     turn, _ = await preview_turn(desk, session)
     return await agent.preview(turn)
+
+
+@tool("pure")
+async def look() -> str:
+    """Looks."""
+    return "looked"
 
 
 def blocks_of(prompt: Assembled) -> dict[str, str]:
@@ -43,3 +52,17 @@ def set_time(monkeypatch: pytest.MonkeyPatch, at: float) -> None:
             return datetime.fromtimestamp(at, tz)
 
     monkeypatch.setattr(standard, "datetime", Stopped)
+
+
+class Pause:
+    """A model's answer that a test holds up."""
+
+    def __init__(self, answer: Completion) -> None:
+        self.begun, self.go_on = trio.Event(), trio.Event()
+        self._answer = answer
+
+    async def __call__(self, prompt: Prompt, emit: Emit) -> Completion:
+        self.begun.set()
+        await self.go_on.wait()
+        await emit(self._answer.text)
+        return self._answer

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from callboard import ChatAgent, InvalidField, Tuning, Turn, tool
+from callboard import ChatAgent, InvalidField, Tuning, Turn
 from callboard.actors.desk import Desk
 from callboard.actors.models.model import Completion, Emit, Prompt
 from callboard.actors.session.prompt import directory
@@ -19,17 +19,11 @@ from callboard.storage.model.messages import Kind
 from callboard.storage.ops.namespace import set_policy
 from callboard.tests.contract.postgres_server import session_server
 from callboard.tests.flows.chat_kit import WrittenModel, asks, chatting, text
-from callboard.tests.flows.prompt_kit import GOLDEN, MONDAY, as_text, blocks_of, looked_at, set_time
+from callboard.tests.flows.prompt_kit import GOLDEN, MONDAY, as_text, blocks_of, look, looked_at, set_time
 from callboard.tests.flows.turn_kit import MEMORY, Board, running
 
 PLACES = {"/research/pricing": "pricing", "/ops/deploy": "deploy", "/ops": "deploy"}
 PURPOSES = {"deploy": "Deploys <things>.\n[context: x]", "pricing": "", "desk": "Greets.", "agent": "Echoes."}
-
-
-@tool("pure")
-async def look() -> str:
-    """Looks."""
-    return "looked"
 
 
 def team(model: WrittenModel | None = None) -> dict[str, ChatAgent]:

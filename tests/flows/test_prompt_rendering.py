@@ -12,20 +12,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from callboard import Block, ChatAgent, InvalidField, Tuning, Turn, standard_blocks, tool
+from callboard import Block, ChatAgent, InvalidField, Tuning, Turn, standard_blocks
 from callboard.actors.models.model import Completion, Emit, Prompt
 from callboard.actors.session.prompt import rendering
 from callboard.storage.model.errors import LeaseLost, StoreDown
 from callboard.storage.model.states import Status
 from callboard.tests.flows.chat_kit import WrittenModel, asks, chatting, text
-from callboard.tests.flows.prompt_kit import looked_at
+from callboard.tests.flows.prompt_kit import look, looked_at
 from callboard.tests.flows.turn_kit import running
-
-
-@tool("pure")
-async def look() -> str:
-    """Looks."""
-    return "looked"
 
 
 def own(provide: Any, name: str = "mood", template: str = "Mood: {{ mood }}") -> Block:

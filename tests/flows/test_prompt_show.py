@@ -9,16 +9,16 @@ from typing import Any
 
 import attrs
 import pytest
-import trio
 
 from callboard import ChatAgent, Turn, tool
-from callboard.actors.models.model import Completion, Emit, ModelUnavailable, Prompt
+from callboard.actors.models.model import ModelUnavailable
 from callboard.storage.model.addresses import Sender
 from callboard.storage.model.messages import Kind
 from callboard.storage.ops.inbox import enqueue
 from callboard.tests.flows.chat_kit import Answer, WrittenModel, asks, text
 from callboard.tests.flows.cli_kit import Here, serving
 from callboard.tests.flows.edge_kit import Served, serving_runtime
+from callboard.tests.flows.prompt_kit import Pause
 from callboard.tests.flows.shared_kit import shared_store
 
 pytestmark = pytest.mark.spec("CTX-1")
@@ -86,20 +86,6 @@ async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
         opened = Hall(served, model, looks)
         opened.desk = (await served.runtime.open_session(agent="desk", path="/")).id
         yield opened
-
-
-class Pause:
-    """A model's answer that a test holds up."""
-
-    def __init__(self, answer: Completion) -> None:
-        self.begun, self.go_on = trio.Event(), trio.Event()
-        self._answer = answer
-
-    async def __call__(self, prompt: Prompt, emit: Emit) -> Completion:
-        self.begun.set()
-        await self.go_on.wait()
-        await emit(self._answer.text)
-        return self._answer
 
 
 async def test_without_a_message_it_is_what_the_next_one_would_be_added_to(hall: Hall) -> None:

@@ -7,35 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
-from callboard import ChatAgent, Turn, tool
-from callboard.actors.models.model import Completion, Emit, ModelUnavailable, Prompt
+from callboard import ChatAgent, Turn
+from callboard.actors.models.model import ModelUnavailable
 from callboard.tests.flows.chat_kit import WrittenModel, asks, text
 from callboard.tests.flows.cli_kit import Here
 from callboard.tests.flows.edge_kit import Served, serving_runtime
+from callboard.tests.flows.prompt_kit import Pause, look
 
 pytestmark = pytest.mark.spec("MSG-2", "INB-10")
-
-
-@tool("pure")
-async def look() -> str:
-    """Looks."""
-    return "looked"
-
-
-class Pause:
-    """A model's answer that a test holds up."""
-
-    def __init__(self, answer: Completion) -> None:
-        self.begun, self.go_on = trio.Event(), trio.Event()
-        self._answer = answer
-
-    async def __call__(self, prompt: Prompt, emit: Emit) -> Completion:
-        self.begun.set()
-        await self.go_on.wait()
-        await emit(self._answer.text)
-        return self._answer
 
 
 async def own_steering(turn: Turn) -> str:

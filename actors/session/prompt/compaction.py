@@ -3,8 +3,8 @@
 Lives here: where the cut is, the short form by rule. Not here: the one by a model (`summary`), order and headers (`history`).
 
 Invariants: a message is never told without its answer, nor an answer without what it answers; what is neither told nor summed
-up is said to be left out. The cut and the rule's text are pure
-functions of rows. The cut moves seldom and then far, as each move makes everything behind it new to whoever runs the model.
+up is said to be left out. The cut and the rule's text are pure functions of rows. The cut moves seldom and then far, as each move makes
+everything behind it new to whoever runs the model.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ Invariant: a block that can't be made is left out and the turn goes on; what end
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, cast
 
@@ -17,6 +16,7 @@ import trio
 from ..steps import PASSING
 from .blocks import Block, Rendered
 from .preview import PreviewTurn
+from .recent import Recent
 
 if TYPE_CHECKING:
     from ....storage.model.addresses import Scope
@@ -26,7 +26,7 @@ log: Final = logging.getLogger("callboard.prompt")
 PROVIDE_SECONDS: Final = 5.0
 """A model's call must not wait longer for what it can do without."""
 LATE_MOST: Final = 256
-_late: Final[OrderedDict[tuple[Scope, str], set[str]]] = OrderedDict()
+_late: Final = Recent[tuple["Scope", str], set[str]](LATE_MOST)
 """The blocks that were late, by turn, of the last `LATE_MOST` turns that had one: each round would wait for them again."""
 
 
@@ -75,7 +75,7 @@ def _left_out(turn: Turn, name: str, why: str) -> None:
 
 
 def _late_in(turn: Turn) -> set[str]:
-    known = _late.get((turn.scope, turn.id), set[str]())
+    known = _late.get((turn.scope, turn.id)) or set[str]()
     return known | turn.late if isinstance(turn, PreviewTurn) else known
 
 
@@ -83,10 +83,7 @@ def _keep(turn: Turn, late: set[str]) -> None:
     if isinstance(turn, PreviewTurn):
         turn.late = late  # looking changes nothing for the turn itself
         return
-    _late[turn.scope, turn.id] = late
-    _late.move_to_end((turn.scope, turn.id))
-    if len(_late) > LATE_MOST:
-        _late.popitem(last=False)
+    _late.put((turn.scope, turn.id), late)
 
 
 def _apart(error: BaseException) -> tuple[BaseException | None, BaseException | None]:

@@ -7,7 +7,6 @@ Invariant: looking changes nothing. Prompts are kept in memory alone, of the las
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
@@ -16,6 +15,7 @@ from ....storage.model.errors import Conflict
 from ....storage.model.sessions import Session
 from .assembly import Assembled
 from .preview import preview_turn
+from .recent import Recent
 
 if TYPE_CHECKING:
     from ...desk import Desk
@@ -44,13 +44,10 @@ class Sent:
     """The last prompt of each session, of the last `KEPT` sessions."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Scope, str], Assembled] = OrderedDict()
+        self._kept = Recent[tuple[Scope, str], Assembled](KEPT)
 
     def keep(self, scope: Scope, session: str, prompt: Assembled) -> None:
-        self._kept[scope, session] = prompt
-        self._kept.move_to_end((scope, session))
-        if len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        self._kept.put((scope, session), prompt)
 
     def last(self, scope: Scope, session: str) -> Assembled | None:
         return self._kept.get((scope, session))

@@ -1,7 +1,8 @@
 """Paths and rules inside a transaction: taking a path, moving a session, SetPolicy, Navigate, handing a turn's user over.
 
-Not here: what the rules mean (`model/policies`). Invariant: whatever is decided by a path or a rule is decided by their rows in the
-transaction that writes it; a refusal comes before the first write.
+Not here: what the rules mean (`model/policies`), and whether agents may write to each other, which is asked just before a send is recorded
+(`Desk.check_edge`). Invariant: whatever is decided here by a path or a rule is decided by their rows in the transaction that writes it; a
+refusal comes before the first write.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def move(tx: Tx, scope: int, session: str, old: str | None, path: str, by: By) -
         rules = rules_of(tx, scope)
         for either in (old, path):
             rules.check_agent(either, AgentsMay.RENAME)
-    tx.put("redirects_forget", (scope, tx.now))
+    tx.put("redirects_forget", (tx.now,))
     take_path(tx, scope, path)
     if old is not None:
         tx.put("redirect_put", (scope, old, session, tx.now + REDIRECT_SECONDS))

@@ -29,7 +29,8 @@ class OpenSession(Op[Opened]):
     """Create a session and its mailbox, or get the one that `path` names, or has named until it was renamed.
 
     With `must_create`, a taken path raises `PathTaken`; without it, only a path whose session has another agent does. A path that a
-    session has given up within 30 days is taken, except for an operator who must create. Agents go by the project's rules.
+    session has given up within 30 days still names that session; where that is not what is asked for, an operator gives the path away,
+    and for others it is taken. Agents go by the project's rules.
     `parent` makes it a child that counts against the limits, in this transaction (SES-8). `deadline_seconds` is a child's time limit.
     Raises: `PathTaken`, `TooManyChildren`, `UnknownTarget` (the parent; or the session of this id was deleted), `Conflict` (the id has
     opened another agent, path or title), `NotPermitted`.

@@ -20,7 +20,7 @@ DELETE FROM redirect WHERE scope = $1 AND path = $2
 
 -- name: redirects_forget
 -- Old paths whose time is over.
-DELETE FROM redirect WHERE scope = $1 AND expires <= $2
+DELETE FROM redirect WHERE expires <= $1
 
 -- name: redirects_of_session
 -- Nothing leads to a deleted session.

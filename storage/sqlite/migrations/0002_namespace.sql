@@ -10,6 +10,7 @@ CREATE TABLE redirect (
 );
 CREATE UNIQUE INDEX redirect_path ON redirect (scope, path);
 CREATE INDEX redirect_session ON redirect (session);
+CREATE INDEX redirect_expires ON redirect (expires);
 
 -- The rule of `/` is the project's. What a rule leaves NULL comes from the nearest prefix above it that says something.
 CREATE TABLE policy (

@@ -20,7 +20,7 @@ DELETE FROM redirect WHERE scope = ? AND path = ?
 
 -- name: redirects_forget
 -- Old paths whose time is over.
-DELETE FROM redirect WHERE scope = ? AND expires <= ?
+DELETE FROM redirect WHERE expires <= ?
 
 -- name: redirects_of_session
 -- Nothing leads to a deleted session.

@@ -21,11 +21,12 @@ _SESSION_KINDS: Final = {kind.value: kind for kind in SessionKind}
 
 def claim(tx: Tx, op: Claim) -> Claims:
     """Carry out `Claim`."""
+    excluded = set(op.exclude)
+    most = op.limit + len(excluded)
     last = tx.one("process_nonce", (op.holder,))
     if last is not None and last[0] == op.nonce:
-        return Claims(_again(tx, op), _next_due(tx, []))
-    excluded = set(op.exclude)
-    rows = tx.all("due_mailboxes", {"now": tx.now, "limit": op.limit + len(excluded)})
+        return Claims(_again(tx, op), _next_due(tx, most, []))
+    rows = tx.all("due_mailboxes", {"now": tx.now, "limit": most})
     taken: list[Claimed] = []
     batch = _Batch(encode(op.holder), tx.now + op.lease_seconds)
     set_by_this: list[float] = []
@@ -43,8 +44,7 @@ def claim(tx: Tx, op: Claim) -> Claims:
         tx.put("process_claimed", (op.holder, op.nonce, tx.now))
     batch.write(tx)
     # As many as were asked for: there may be more, and those that were put off must not cost the others a poll.
-    full = len(rows) == op.limit + len(excluded)
-    return Claims(tuple(taken), tx.now if full else _next_due(tx, set_by_this))
+    return Claims(tuple(taken), tx.now if len(rows) == most else _next_due(tx, most, set_by_this))
 
 
 class _Batch:
@@ -87,9 +87,10 @@ def _put_off(tx: Tx, row: Row) -> float:
     return later
 
 
-def _next_due(tx: Tx, set_by_this: Sequence[float]) -> float | None:
-    """When another mailbox is due. What this claim has set may be in the statement's answer or not: it may have been asked before."""
-    ((due,),) = tx.all("due_after", {"now": tx.now})
+def _next_due(tx: Tx, most: int, set_by_this: Sequence[float]) -> float | None:
+    """When another mailbox is due than the first `most`. What this claim has set may be in the statement's answer or not: it may have been
+    asked before."""
+    ((due,),) = tx.all("due_after", {"now": tx.now, "limit": most})
     return min(set_by_this if due is None else (due, *set_by_this), default=None)
 
 

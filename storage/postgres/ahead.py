@@ -1,4 +1,5 @@
-"""What a batch is sure to ask first: it is asked together with the batch's locks, which saves a way to the server and back.
+"""What a batch is sure to ask: it is asked together with the batch's locks, or with the end of the turns before it, which saves a way to
+the server and back.
 
 Not here: what is done with the answers (`handlers`), where they are kept (`tx.py`).
 
@@ -30,13 +31,24 @@ def ahead(batch: Sequence[ops.Op[Any]], scopes: Mapping[Scope, int]) -> list[Que
     found: list[Question] = []
     if commits := _leading(batch, ops.CommitTurn):
         found.append(("fence", fences_of([op.lease for op in commits])))
-    sends = _leading(batch, ops.Enqueue)
-    if sends and all(op.scope in scopes for op in sends):
-        found.append(("targets_for_enqueue", targets_of(sends, [scopes[op.scope] for op in sends])))
+    if (targets := _targets(_leading(batch, ops.Enqueue), scopes)) is not None:
+        found.append(targets)
     claims = [op for op in batch if isinstance(op, ops.Claim)]
     if len(claims) == 1:
         found.append(("process_nonce", (claims[0].holder,)))
     return found
+
+
+def behind(batch: Sequence[ops.Op[Any]], scopes: Mapping[Scope, int]) -> Question | None:
+    """What the sends ask that follow the ends of turns with which `batch` begins: to be asked when those have been written."""
+    ends = len(_leading(batch, ops.CommitTurn))
+    return _targets(_leading(batch[ends:], ops.Enqueue), scopes) if ends else None
+
+
+def _targets(sends: Sequence[ops.Enqueue], scopes: Mapping[Scope, int]) -> Question | None:
+    if not sends or any(op.scope not in scopes for op in sends):
+        return None
+    return "targets_for_enqueue", targets_of(sends, [scopes[op.scope] for op in sends])
 
 
 def _leading(batch: Sequence[ops.Op[Any]], kind: type[K]) -> list[K]:

@@ -23,11 +23,12 @@ from ..model.addresses import Scope
 from ..model.errors import CallboardError, OutcomeUnknown, Rejected, StoreDown
 from ..model.limits import COMMIT_SECONDS
 from ..ops.base import Op
-from .ahead import Answered, Question, ahead
+from .ahead import Answered, Question, ahead, behind
 from .bridge import BEGIN, COMMIT, ROLLBACK, Ask, Connection, Statement, in_greenlet
 from .listen import NOTIFY, payload_of
 from .locks import keys_of
-from .tx import CLOCK, LOCK_DUE, PgTx, written
+from .statements import written
+from .tx import CLOCK, PgTx
 
 UNIQUE_TRIES: Final = 4
 """How often an op is carried out that meets what another process has just written: its next look finds it."""
@@ -38,7 +39,6 @@ class _Begun:
     """A transaction that has its locks: what it holds, and the store time at which it got them."""
 
     held: set[str]
-    due: tuple[int, ...] | None
     now: float
     answered: Answered
 
@@ -116,9 +116,7 @@ class Batch:
         now: float = answers[len(locks) + 1].rows[0][0]
         rows = [answer.rows for answer in answers[len(locks) + 2 :]]
         answered = {name: (given, found) for (name, given), found in zip(questions, rows, strict=True)}
-        if locks and locks[-1][0] == LOCK_DUE:
-            return _Begun(set(), tuple(row[0] for row in locked), now, answered)
-        return _Begun({row[1] for row in locked if len(row) > 1}, None, now, answered)
+        return _Begun({row[1] for row in locked if len(row) > 1}, now, answered)
 
     async def _end(self, connection: Connection, done: _Done) -> None:
         statements = [*done.waiting]
@@ -130,7 +128,7 @@ class Batch:
         await connection.executes([*statements, (COMMIT, ())])
 
     def _together(self, ask: Ask, begun: _Begun) -> _Done:
-        tx = PgTx(ask, self._scopes, begun.now, begun.held, begun.due, begun.answered)
+        tx = PgTx(ask, self._scopes, begun.now, begun.held, begun.answered, behind(self.ops, self._scopes))
         outcomes = carry_out(tx, self.ops)
         return _Done(Applied(outcomes, tx.touched, tx.tally), tx.rest())
 
@@ -151,7 +149,7 @@ class Batch:
         """One op under a savepoint: what it did and its answer, or nothing and its failure."""
         for left in reversed(range(UNIQUE_TRIES)):
             ask("SAVEPOINT op")
-            tx = PgTx(ask, {}, begun.now, set(begun.held), begun.due)
+            tx = PgTx(ask, {}, begun.now, set(begun.held))
             try:
                 outcome = HANDLERS[type(op)](tx, op)
                 tx.flush()

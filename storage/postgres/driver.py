@@ -33,7 +33,7 @@ from .link import SETTINGS, Link
 from .listen import listen
 from .locks import UPKEEP
 from .migrations import migrate, pending
-from .tx import statements
+from .statements import statements
 
 T = TypeVar("T")
 READERS: Final = 3

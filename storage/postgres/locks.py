@@ -20,7 +20,6 @@ from .. import ops
 from ..model.addresses import session_address
 from ..model.turns import Lease
 from .bridge import Statement
-from .tx import LOCK_DUE
 
 UPKEEP: Final = frozenset[type[ops.Op[Any]]]({ops.PruneEvents, ops.PruneMessages, ops.PruneProcesses})
 """Ops that have a transaction of their own: they lock what they find on their way, and take long."""
@@ -63,8 +62,6 @@ class Keys:
     emptied: set[str] = attrs.field(factory=set[str])
     """Recipients whose waiting messages may all fail."""
     names: set[int] = attrs.field(factory=set[int])
-    claims: int = 0
-    """How many due mailboxes claims may want: locked at once if the batch has nothing else, else when a claim's turn comes."""
 
     def lease(self, lease: Lease, *, ends: bool = False, fails: bool = False) -> None:
         """A turn's own mailbox, and whom its end may concern."""
@@ -87,8 +84,6 @@ class Keys:
         if self.mailboxes or self.recipients or self.messages:
             sets = (self.mailboxes, self.recipients, self.messages, self.ending, self.heads, self.emptied)
             found.append((LOCK_MAILBOXES, tuple(list(filter(_storable, values)) for values in sets)))
-        if not found and self.claims:
-            found.append((LOCK_DUE, (self.claims,)))
         return found
 
 
@@ -139,10 +134,6 @@ def _record_step(keys: Keys, op: ops.RecordStep) -> None:
 
 def _renew(keys: Keys, op: ops.Renew) -> None:
     keys.mailboxes.update(lease.mailbox for lease in op.leases)
-
-
-def _claim(keys: Keys, op: ops.Claim) -> None:
-    keys.claims += op.limit + len(set(op.exclude))
 
 
 def _enqueue(keys: Keys, op: ops.Enqueue) -> None:
@@ -211,7 +202,7 @@ TABLE: Final[MappingProxyType[type[ops.Op[Any]], Callable[[Keys, Any], None]]] =
         ops.AddMember: _add_member,
         ops.AnswerApproval: _nothing,
         ops.Cancel: _message,
-        ops.Claim: _claim,
+        ops.Claim: _nothing,  # what is due is locked when its turn comes: what the batch makes due is too
         ops.ClearStuck: _clear_stuck,
         ops.CommitTurn: _commit_turn,
         ops.DeleteSession: _delete_session,

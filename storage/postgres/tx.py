@@ -1,69 +1,47 @@
-"""Statements of a transaction on PostgreSQL. Not here: what a handler may ask for (`handlers/tx`), BEGIN, locks and COMMIT (`batch.py`).
+"""Statements of a transaction on PostgreSQL. Not here: what a handler may ask for (`handlers/tx`), how a statement is written for its
+rows (`statements.py`), BEGIN, locks and COMMIT (`batch.py`).
 
-A statement for several rows takes an array for each column (`unnest`), so a batch is one statement and one way to the server. What a
-handler writes without asking how much it changed waits for the next statement that it asks something, and goes with it.
+A statement takes all its rows at once, so a batch is one statement and one way to the server. What a handler writes without asking how
+much it changed waits for the next statement that it asks something, and goes with it. What is sure to be asked was asked with the locks,
+or is with the last of what is before it (`ahead.py`).
 
-What is sure to be asked first was asked with the locks (`ahead.py`).
-
-Invariant: what a handler reads of a mailbox it may write by, because the batch has locked it. A mailbox that the lock phase could not
-know of (a sender whose message came in since) is locked here, by a statement before the one that reads it.
+Invariants: what a handler reads of a mailbox it may write by, because the batch has locked it. A mailbox that the lock phase could not
+know of (a sender whose message came in since, one that is due) is locked here, by a statement before the one that reads it. An answer
+that was got ahead is forgotten when something is written that it may depend on.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from functools import cache
-from types import MappingProxyType
 from typing import Any, Final
-
-import attrs
 
 from ..handlers.tx import Args, Clash, Tx
 from ..model.addresses import Scope
-from ..queries import load, numbered
 from ..rows import Row
-from .ahead import Answered
+from .ahead import Answered, Question
 from .bridge import Answer, Ask
+from .statements import statements, written
 
 CLOCK: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
-LOCK_DUE: Final = """SELECT id FROM mailbox WHERE due <= extract(epoch FROM statement_timestamp())::float8
-ORDER BY due LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED"""
+LOCK_DUE: Final = """SELECT set_config('callboard.locked', coalesce(array_agg(id), '{}')::text, true) FROM (
+    SELECT id FROM mailbox WHERE due <= extract(epoch FROM statement_timestamp())::float8
+    ORDER BY due LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
+) AS m"""
+CLOCK_DUE: Final = """SELECT set_config('callboard.now', greatest(
+    $1::float8, extract(epoch FROM clock_timestamp())::float8
+)::text, true)::float8"""
+"""What a claim's next statements go by, kept at the server: the mailboxes that it has locked, and the time from then on. Others may have
+written to them since the batch began, and what comes is not older."""
 LOCK_RECIPIENTS: Final = "SELECT id FROM mailbox WHERE recipient = ANY($1::text[]) ORDER BY id FOR NO KEY UPDATE"
 LOCK_OF_MESSAGE: Final = """SELECT id FROM mailbox WHERE id = (SELECT mailbox FROM message WHERE uid = $1)
 FOR NO KEY UPDATE"""
-_ROWS: Final = re.compile(r"\bunnest\(\s*\$1")
-
-
-@attrs.frozen
-class Statement:
-    """A named statement. `names` are those of its parameters in their order, if it has names; `rows`: it takes an array for each column."""
-
-    text: str
-    names: tuple[str, ...]
-    rows: bool
-
-
-@cache
-def statements() -> Mapping[str, Statement]:
-    """All statements of PostgreSQL by name."""
-    found: dict[str, Statement] = {}
-    for name, sql in load("postgres").items():
-        text, names = numbered(sql)
-        found[name] = Statement(text, names, not names and _ROWS.search(text) is not None)
-    return MappingProxyType(found)
-
-
-def written(name: str, given: Sequence[Any]) -> tuple[str, Sequence[Any]]:
-    """A statement with its arguments, or with an array for each column of the rows that it takes."""
-    statement = statements()[name]
-    return statement.text, _columns(given) if statement.rows else given
+_DUE: Final = ("due_mailboxes", "due_after")
 
 
 class PgTx(Tx):
-    """One transaction. `held`: recipients whose mailboxes it has locked; `due`: the due mailboxes it has locked, None if a claim must do it."""
+    """One transaction. `held`: recipients whose mailboxes it has locked; `answered`, `behind`: what is asked ahead."""
 
-    __slots__ = ("_answered", "_ask", "_known", "_locked", "_must", "_waiting", "due", "held")
+    __slots__ = ("_answered", "_ask", "_behind", "_known", "_must", "_waiting", "held")
 
     def __init__(
         self,
@@ -71,23 +49,24 @@ class PgTx(Tx):
         scopes: dict[Scope, int],
         now: float,
         held: set[str],
-        due: Sequence[int] | None = None,
         answered: Answered | None = None,
+        behind: Question | None = None,
     ) -> None:
         super().__init__(scopes, now)
         self._answered = answered or {}
+        self._behind = behind
         self.held = held
-        self.due = due
         self._ask = ask
         self._known = statements()
-        self._locked: Sequence[int] = due or ()
         self._waiting: list[tuple[str, Sequence[Any]]] = []
         self._must: list[tuple[int, int]] = []
         """Of statements that wait: the place, and how many rows it must change."""
 
     def all(self, name: str, args: Args | Mapping[str, Any] = ()) -> list[Row]:
-        if name == "due_mailboxes" and isinstance(args, Mapping):
-            return self._due(args)
+        if isinstance(args, Mapping) and (
+            name == "due_mailboxes" or (name == "due_after" and name not in self._answered)
+        ):
+            self._ask_due(args)
         if name == "message_for_change":
             self._waiting.append((LOCK_OF_MESSAGE, list(args)[:1]))
         text, given = self._statement(name, args)
@@ -95,9 +74,9 @@ class PgTx(Tx):
         return known[1] if known is not None and [*known[0]] == given else self._answer(text, given).rows
 
     def run(self, name: str, args: Args = ()) -> int:
-        self.wrote = True
+        self._write(name)
         statement = self._known[name]
-        return self._answer(statement.text, _columns((args,)) if statement.rows else args).rowcount
+        return self._answer(*(statement.asked((args,)) if statement.rows else (statement.text, args))).rowcount
 
     def each(self, name: str, rows: Sequence[Args]) -> list[Row]:
         if not rows:
@@ -107,15 +86,15 @@ class PgTx(Tx):
             self._hold(late)
         elif known is not None and known[0] == rows:
             return known[1]
-        return self._answer(self._known[name].text, _columns(rows)).rows
+        return self._answer(*self._known[name].asked(rows)).rows
 
     def many(self, name: str, rows: Sequence[Args]) -> int:
         if not rows:
             return 0
-        self.wrote = True
+        self._write(name)
         statement = self._known[name]
         if statement.rows:
-            return self._answer(statement.text, _columns(rows)).rowcount
+            return self._answer(*statement.asked(rows)).rowcount
         self.flush()
         return sum(answer.rowcount for answer in self._ask.all([(statement.text, row) for row in rows]))
 
@@ -129,8 +108,14 @@ class PgTx(Tx):
     def returning(self, name: str, rows: Sequence[Args]) -> list[Row]:
         if not rows:
             return []
-        self.wrote = True
-        return self._answer(self._known[name].text, _columns(rows)).rows
+        self._write(name)
+        asked = self._known[name].asked(rows)
+        if name != "mailbox_release" or self._behind is None:
+            return self._answer(*asked).rows
+        (question, given), self._behind = self._behind, None
+        released, found = self._ask_with_waiting([asked, written(question, given)])
+        self._answered[question] = (given, found.rows)
+        return released.rows
 
     def put(self, name: str, args: Args = ()) -> None:
         self.put_all(name, (args,))
@@ -138,10 +123,10 @@ class PgTx(Tx):
     def put_all(self, name: str, rows: Sequence[Args]) -> None:
         if not rows:
             return
-        self.wrote = True
+        self._write(name)
         statement = self._known[name]
         if statement.rows:
-            self._waiting.append((statement.text, _columns(rows)))
+            self._waiting.append(statement.asked(rows))
         else:
             self._waiting.extend((statement.text, row) for row in rows)
 
@@ -157,27 +142,24 @@ class PgTx(Tx):
         if self._waiting:
             self._ask_with_waiting([])
 
-    def _due(self, args: Mapping[str, Any]) -> list[Row]:
-        """Mailboxes that are due. A claim asks when the next one is as well: its answer comes along."""
-        if self.due is None:
-            args = {**args, "now": self._lock_due(args["limit"])}
-        after = self._statement("due_after", {"now": args["now"]})
-        due, later = self._ask_with_waiting([self._statement("due_mailboxes", args), after])
-        self._answered["due_after"] = (after[1], later.rows)
-        return due.rows
+    def _write(self, name: str) -> None:
+        self.wrote = True
+        if name.startswith("mailbox_"):
+            self._answered.pop("targets_for_enqueue", None)
 
-    def _lock_due(self, limit: int) -> float:
-        """Lock due mailboxes; the time from then on. Others may have written to them since this batch began: what comes is not older."""
-        locked, clock = self._ask_with_waiting([(LOCK_DUE, (limit,)), (CLOCK, ())])
-        self._locked = [row[0] for row in locked.rows]
-        self.now = max(self.now, clock.rows[0][0])
-        return self.now
+    def _ask_due(self, args: Mapping[str, Any]) -> None:
+        """Lock what is due, and ask all that a claim asks of it: what is there, and when more will be."""
+        asked = [self._statement(name, args) for name in _DUE]
+        locking = [(LOCK_DUE, (args["limit"],)), (CLOCK_DUE, (self.now,))]
+        _, clock, *found = self._ask_with_waiting([*locking, *asked])
+        self.now = clock.rows[0][0]
+        for name, (_, given), answer in zip(_DUE, asked, found, strict=True):
+            self._answered[name] = (given, answer.rows)
 
     def _statement(self, name: str, args: Args | Mapping[str, Any]) -> tuple[str, list[Any]]:
         statement = self._known[name]
         if isinstance(args, Mapping):
-            given = {"locked": self._locked, **args}
-            return statement.text, [given[parameter] for parameter in statement.names]
+            return statement.text, [args[parameter] for parameter in statement.names]
         return statement.text, list(args)
 
     def _answer(self, sql: str, args: Args) -> Answer:
@@ -198,7 +180,3 @@ class PgTx(Tx):
         """Lock mailboxes late. It is out of the order that keeps batches from waiting for each other, so it must stay the exception."""
         self._waiting.append((LOCK_RECIPIENTS, (sorted(recipients),)))
         self.held |= recipients
-
-
-def _columns(rows: Sequence[Args]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]

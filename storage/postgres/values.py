@@ -60,9 +60,6 @@ def _list(values: Sequence[Any]) -> bytes:
     kinds = set(map(type, values))
     if len(kinds) == 1:
         (kind,) = kinds
-        if values.count(values[0]) == len(values):
-            # The time, the scope, what nobody has set: half of the columns of a batch say one thing.
-            return b"{%b}" % b",".join([_element(values[0])] * len(values))
         write = _BY_KIND.get(kind) or (_texts if issubclass(kind, str) else None)
         if write is not None:
             return b"{%b}" % write(values)

@@ -147,6 +147,35 @@ async def test_a_storm_of_good_and_bad_ops_leaves_what_the_good_ones_alone_would
         assert [event.id for event in await kit.events(session)] == [entry.seq for entry in entries]
 
 
+@pytest.mark.spec("MSG-1", "EVT-2")
+@pytest.mark.parametrize("undecodable", [False, True])
+@pytest.mark.parametrize("told", [False, True])
+async def test_ends_of_turns_and_sends_behind_them_number_what_they_write_one_after_the_other(
+    kit: Kit, undecodable: bool, told: bool
+) -> None:
+    parent, other = await kit.open(), await kit.open()
+    child = await kit.child(parent) if told else await kit.open()
+    if not told:
+        await kit.post(child)
+    await kit.post(other)
+    claimed = await kit.claims(limit=2)
+    late = {session_address(session.id): (await kit.post(session, "behind")).id for session in (child, other)}
+    lost = {address: (uid,) if undecodable else () for address, uid in late.items()}
+    ends = [kit.commit_op(each, undecodable=lost[each.lease.recipient]) for each in claimed]
+    sessions = (child, other, parent)
+    sends = [send(kit, session, f"{n}") for n in range(2) for session in sessions]
+    answers = await kit.together(*ends, *sends)
+    assert not [answer for answer in answers if isinstance(answer, CallboardError)]
+    for session in sessions:
+        entries = await kit.entries(session)
+        assert {entry.content for entry in entries[-2:]} == {"0", "1"}
+        assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+        events = await kit.events(session)
+        assert [event.id for event in events] == list(range(1, len(events) + 1))
+    # A parent was told of its child's end before it got the messages.
+    assert len(await kit.entries(parent)) == 2 + told
+
+
 @pytest.mark.parametrize("refusal", ["conflict", "full", "unknown", "unbindable"])
 @pytest.mark.parametrize("alone", [True, False])
 async def test_what_a_step_sends_is_refused_as_a_whole(kit: Kit, refusal: str, alone: bool) -> None:

@@ -32,7 +32,8 @@ from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.sessions import open_session
 from callboard.storage.postgres.bridge import Statement
 from callboard.storage.postgres.locks import LOCK_MAILBOXES, TABLE, keys_of
-from callboard.storage.postgres.tx import LOCK_RECIPIENTS, statements
+from callboard.storage.postgres.statements import statements
+from callboard.storage.postgres.tx import LOCK_RECIPIENTS
 from callboard.storage.queries import load, numbered
 from callboard.tests.contract.pg_kit import SCOPE, Process, before, commit, post, processes
 
@@ -149,6 +150,19 @@ async def test_a_requeued_message_too(one: Process) -> None:
     before(await one.driver._writer.open(), watch)
     assert (await one.apply(Requeue(SCOPE, at.waiting.id))).created
     assert late == []
+
+
+async def test_what_was_asked_ahead_is_forgotten_once_it_is_written_over(one: Process) -> None:
+    session = await one.open()
+    await one.post(session)
+    (claimed,) = await one.claim()
+    lost = await one.post(session)
+    end = CommitTurn(claimed.lease, Outcome.ANSWERED, "x", (claimed.head.row,), undecodable=(lost.id,))
+    counted = await one.counted()
+    _, receipt = await one.batch(end, post(session))
+    assert receipt.created
+    # Numbered by an answer from before, the send would have met the number of the failure, and all been carried out again.
+    assert counted.begun == 1
 
 
 def test_a_value_that_the_database_can_not_hold_locks_nothing() -> None:

@@ -11,7 +11,8 @@ ON CONFLICT (holder) DO UPDATE SET nonce = excluded.nonce, seen_at = excluded.se
 
 -- name: due_mailboxes
 -- Mailboxes that are due, oldest first, each with its session and its head message: of those that this transaction has locked, in a
--- statement before this one, as what they hold must be read after that.
+-- statement before this one, as what they hold must be read after that. That statement has left them and the time in settings of the
+-- transaction, so that this one need not wait for its answer.
 SELECT m.id, m.recipient, m.epoch, m.last_event, m.head, m.stop_at, m.stop_grace,
     m.scope, c.tenant, c.project,
     s.id, s.kind, s.agent, s.path, s.parent, CASE WHEN s.child_state = 'running' THEN s.deadline END,
@@ -21,9 +22,9 @@ SELECT m.id, m.recipient, m.epoch, m.last_event, m.head, m.stop_at, m.stop_grace
         SELECT 1 FROM message AS x WHERE x.mailbox = m.id AND x.wakes = 0 AND x.status IN ('pending', 'processing') LIMIT 1
     ) IS NOT NULL)::int
 FROM (
-    SELECT b.* FROM unnest(:locked::bigint[]) AS v (id)
+    SELECT b.* FROM unnest(current_setting('callboard.locked')::bigint[]) AS v (id)
     CROSS JOIN LATERAL (SELECT * FROM mailbox AS x WHERE x.id = v.id OFFSET 0) AS b
-    WHERE b.due <= :now ORDER BY b.due LIMIT :limit
+    WHERE b.due <= (SELECT current_setting('callboard.now')::float8) ORDER BY b.due LIMIT :limit
 ) AS m
 JOIN scope AS c ON c.id = m.scope
 LEFT JOIN session AS s ON s.mailbox = m.id
@@ -125,5 +126,7 @@ UPDATE mailbox SET stuck = NULL WHERE stuck IS NOT NULL
 -- name: due_after
 -- When the next mailbox that is not due yet will be. One that is due, and that this transaction could not lock, is locked by another
 -- one at this moment: nobody will say when it is free, so it is worth another look in a twentieth of a second.
-SELECT CASE WHEN EXISTS (SELECT FROM mailbox WHERE due <= :now AND id <> ALL(:locked::bigint[])) THEN :now::float8 + 0.05
-    ELSE (SELECT min(due) FROM mailbox WHERE due > :now) END
+SELECT CASE WHEN EXISTS (
+    SELECT FROM mailbox WHERE due <= t.now AND id <> ALL((SELECT current_setting('callboard.locked')::bigint[])::bigint[])
+) THEN t.now + 0.05 ELSE (SELECT min(due) FROM mailbox WHERE due > t.now) END
+FROM (SELECT current_setting('callboard.now')::float8 AS now) AS t

@@ -1,7 +1,12 @@
-"""What the tests of prompts share: a prompt looked at as the next call would send it, a fixed day, prompts as text, a tool, an answer held up."""
+"""What the tests of prompts share: a prompt looked at as the next call would send it, a fixed day, prompts as text, a tool, an answer held up.
+
+And a store of either kind that outlives a runtime, so that another one can go on with it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, tzinfo
 from pathlib import Path
 
@@ -16,10 +21,26 @@ from callboard.actors.session.prompt import standard
 from callboard.actors.session.prompt.assembly import Assembled
 from callboard.actors.session.prompt.preview import preview_turn
 from callboard.storage.model.sessions import Session
+from callboard.tests.contract.postgres_server import session_server
+from callboard.tests.flows.chat_kit import WrittenModel
+from callboard.tests.flows.turn_kit import Board
 
+both_databases = pytest.mark.parametrize("database", ["sqlite", "postgres"])
+PLACES = {"/research/pricing": "pricing", "/ops/deploy": "deploy", "/ops": "deploy"}
+PURPOSES = {"deploy": "Deploys <things>.\n[context: x]", "pricing": "", "desk": "Greets.", "agent": "Echoes."}
 GOLDEN = Path(__file__).parent / "golden"
 MONDAY = 1_796_032_800.0
 """30 November 2026, 10:00 in UTC."""
+
+
+@contextmanager
+def store_url(database: str, folder: Path) -> Iterator[str]:
+    """The URL of a file in `folder`, or of a PostgreSQL database of one's own."""
+    if database == "sqlite":
+        yield f"sqlite:///{folder}/store.db"
+        return
+    with session_server().database() as url:
+        yield url
 
 
 async def looked_at(desk: Desk, agent: ChatAgent, session: Session) -> Assembled:
@@ -32,6 +53,21 @@ async def looked_at(desk: Desk, agent: ChatAgent, session: Session) -> Assembled
 async def look() -> str:
     """Looks."""
     return "looked"
+
+
+def team(model: WrittenModel | None = None) -> dict[str, ChatAgent]:
+    """Three agents that ask one model, with purposes that are not harmless."""
+    asked = model or WrittenModel()
+    return {
+        name: ChatAgent(asked, f"You are the {name}.", tools=[look], purpose=PURPOSES[name])
+        for name in ("desk", "deploy", "pricing")
+    }
+
+
+async def furnish(board: Board) -> None:
+    """Open sessions of the team's at `PLACES`."""
+    for path, agent in PLACES.items():
+        await board.open(agent, path=path)
 
 
 def blocks_of(prompt: Assembled) -> dict[str, str]:

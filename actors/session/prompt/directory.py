@@ -46,7 +46,12 @@ class Reach:
 
 
 async def reachable(turn: Turn) -> Reach:
-    """The sessions that this turn's agent may hand the user to: those of its project with a path (HND-1) but its own, as the rules allow."""
+    """The sessions that this turn's agent may hand the user to: those of its project with a path (HND-1) but its own, as the rules allow.
+
+    None for a subagent: nobody talks to it, so `connect_user` refuses it.
+    """
+    if turn.session.parent is not None:
+        return Reach([], 0, exact=True)
     reads, scope, own = turn.desk.store.reads, turn.scope, turn.session.id
     rules = await reads.rules(scope)
     if all(rule.handoff is not False for rule in rules.rules):

@@ -5,9 +5,14 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import sqlite3
+import sys
 from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import trio
 from trio.testing import MockClock
@@ -18,7 +23,7 @@ from callboard.actors.session.prompt import rendering
 from callboard.storage.model.errors import LeaseLost, StoreDown
 from callboard.storage.model.states import Status
 from callboard.tests.flows.chat_kit import WrittenModel, asks, chatting, text
-from callboard.tests.flows.prompt_kit import look, looked_at
+from callboard.tests.flows.prompt_kit import Pause, both_databases, look, looked_at, store_url
 from callboard.tests.flows.turn_kit import running
 
 
@@ -134,10 +139,14 @@ async def test_a_block_of_one_s_own_is_asked_before_each_call_and_left_out_if_it
         assert hashes == [prompt.content_hash for prompt in chat.model.prompts]
 
 
-@pytest.mark.parametrize("how", ["raises", "is late", "has no variable", "raises a group"])
+@pytest.mark.parametrize(
+    "how", ["raises", "is late", "has no variable", "raises a group", "exits", "exits on its way out"]
+)
 async def test_a_block_that_fails_is_left_out_and_named_without_its_data(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
+    """Also one that calls `sys.exit`, as some libraries do: neither its turn ends with it, nor who only looks at the prompt."""
+
     async def fails(turn: Turn) -> Mapping[str, Any]:
         match how:
             case "raises":
@@ -146,18 +155,42 @@ async def test_a_block_that_fails_is_left_out_and_named_without_its_data(
                 await trio.sleep(rendering.PROVIDE_SECONDS + 1)
             case "raises a group":
                 raise ExceptionGroup("secret", [ValueError("secret")])
+            case "exits":
+                sys.exit("secret")
+            case "exits on its way out":
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    sys.exit("secret")
             case _:
                 pass
         return {"other": "secret"}
 
-    with caplog.at_level(logging.WARNING, "callboard.prompt"):
+    with caplog.at_level(logging.WARNING, "callboard"):
         async with chatting(blocks=[own(fails)]) as chat:
             assert await chat.ask(text("Hello.")) == "Hello."
+            assert [view.attempts for view in chat.views] == [0], "its first attempt"
             assert chat.model.blocks(0) == {}
-    (record,) = caplog.records
+            (record,) = caplog.records
+            agent = chat.board.runtime.agents["desk"]
+            shown = await looked_at(chat.board.runtime.desk, agent.owner, chat.desk)  # type: ignore[attr-defined]
+            assert shown.blocks == ()
     assert "context block mood" in record.getMessage()
     assert "secret" not in record.getMessage()
     assert record.exc_info is None
+
+
+async def test_ctrl_c_in_a_block_is_no_failure_of_its_own() -> None:
+    async def interrupted(turn: Turn) -> None:
+        raise KeyboardInterrupt
+
+    async def other(turn: Turn) -> Mapping[str, Any]:
+        return {"mood": "good"}
+
+    with pytest.raises(BaseExceptionGroup) as ended:
+        async with chatting(blocks=[own(interrupted), own(other, "other")]) as chat:
+            await chat.ask(text("Hello."))
+    assert ended.value.subgroup(KeyboardInterrupt) is not None
 
 
 @pytest.mark.parametrize("error", [LeaseLost("lost"), StoreDown("down")])
@@ -207,3 +240,67 @@ def test_two_blocks_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidField) as refused:
         ChatAgent(WrittenModel(), blocks=[own(nothing), own(nothing)])
     assert refused.value.path == "blocks.mood"
+
+
+@pytest.mark.spec("CTX-1", "CTX-5")
+@both_databases
+async def test_blocks_are_rendered_at_the_call_and_not_when_the_message_is_accepted(
+    database: str, tmp_path: Path
+) -> None:
+    """ "Evaluated lazily, at the last moment, when the prompt is assembled for each model call, not when the turn is enqueued".
+
+    A session that is opened while the message waits is in the first request of its turn, one that is opened between two rounds in the next.
+    """
+    with store_url(database, tmp_path) as url:
+        async with chatting(look, url=url) as chat:
+            before = Pause(text("Done."))
+
+            async def opens(prompt: Prompt, emit: Emit) -> Completion:
+                await chat.board.open(path="/between")
+                return asks(("look", {}))
+
+            chat.model.answers += [before, opens, text("Seen.")]
+            await chat.board.post(chat.desk, "first")
+            await before.begun.wait()
+            receipt = await chat.board.post(chat.desk, "second")
+            await chat.board.open(path="/while-it-waits")
+            before.go_on.set()
+            assert (await chat.board.final(receipt)).outcome == "answered"
+    directories = [chat.model.blocks(number).get("directory", "").splitlines()[1:] for number in range(3)]
+    assert directories == [
+        [],
+        ["- /while-it-waits (agent)"],
+        ["- /between (agent)", "- /while-it-waits (agent)"],
+    ]
+
+
+@pytest.mark.spec("CTX-1")
+@both_databases
+async def test_what_a_block_said_is_stored_nowhere(database: str, tmp_path: Path) -> None:
+    """ "Rendered text is not stored in the transcript", nor in any other row: not in a step, not in an event."""
+
+    async def mood(turn: Turn) -> Mapping[str, Any]:
+        return {"mood": "zephyr-quagmire"}
+
+    with store_url(database, tmp_path) as url:
+        async with chatting(look, url=url, blocks=[*standard_blocks(), own(mood)]) as chat:
+            await chat.board.open(path="/elsewhere")
+            await chat.ask(asks(("look", {})), text("An answer-to-keep."), post="a post-to-keep")
+        stored = everything_in(database, tmp_path, url)
+    assert [chat.model.blocks(number)["mood"] for number in range(2)] == ["Mood: zephyr-quagmire"] * 2
+    assert ("answer-to-keep" in stored, "post-to-keep" in stored) == (True, True)
+    for told in ("zephyr-quagmire", "[context:", "Sessions you can connect the user to"):
+        assert told not in stored
+
+
+def everything_in(database: str, folder: Path, url: str) -> str:
+    """All rows of all tables as text."""
+    if database == "sqlite":
+        with closing(sqlite3.connect(folder / "store.db")) as connection:
+            return "\n".join(connection.iterdump())
+    with psycopg.connect(url) as connection:
+        tables = connection.execute(
+            "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'"
+        ).fetchall()
+        found = [connection.execute(f"SELECT t::text FROM {table} t".encode()).fetchall() for (table,) in tables]
+        return "\n".join(row for rows in found for (row,) in rows)

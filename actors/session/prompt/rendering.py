@@ -33,7 +33,7 @@ _late: Final = Recent[tuple["Scope", str], set[str]](LATE_MOST)
 async def rendered(turn: Turn, blocks: Iterable[Block]) -> tuple[Rendered, ...]:
     """The blocks that have something to say now, in the order given. One that was late in this turn is not asked again.
 
-    Raises only what ends the attempt: a lost lease, a store that is down.
+    Raises only what ends the attempt or the process: a lost lease, a store that is down, Ctrl-C.
     """
     late = _late_in(turn)
     asked = [block for block in blocks if block.name not in late]
@@ -96,7 +96,10 @@ def _apart(error: BaseException) -> tuple[BaseException | None, BaseException | 
 
 
 def _passes(error: BaseException) -> bool:
-    """Whether it is about the attempt or the process and not about the block, alone or out of a nursery."""
+    """Whether it is about the attempt or the process and not about the block, alone or out of a nursery.
+
+    Of what is no `Exception` that is Ctrl-C alone: a provider that calls `sys.exit` has failed, and who only looks must not end with it.
+    """
     if isinstance(error, BaseExceptionGroup):
         return any(map(_passes, cast("BaseExceptionGroup[BaseException]", error).exceptions))
-    return isinstance(error, PASSING) or not isinstance(error, Exception)
+    return isinstance(error, (*PASSING, KeyboardInterrupt))

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from trio.testing import MockClock
 
-from callboard import InvalidField, PathTaken, Tuning, Turn, UnknownTarget
+from callboard import InvalidField, PathTaken, Tuning, Turn, UnknownTarget, open_runtime
 from callboard.storage.model.addresses import Scope
 from callboard.storage.model.errors import NotPermitted
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.policies import AgentsMay, By, Edge
-from callboard.storage.model.sessions import Session
 from callboard.storage.ops.namespace import set_policy
 from callboard.tests.flows.access_kit import Key, add_member, make_key, member_key
 from callboard.tests.flows.edge_kit import AGENTS, Served
+from callboard.tests.flows.prompt_kit import both_databases, store_url
 from callboard.tests.flows.shared_kit import shared_store
 from callboard.tests.flows.turn_kit import Board, Body, calling, running
 
@@ -28,36 +28,6 @@ async def send_to(target: str, turn: Turn) -> str:
 
 def sending(target: str) -> Body[Any]:
     return partial(send_to, target)
-
-
-async def say_to(target: Session, turn: Turn) -> str:
-    """The way around the tools: the desk, signed as the session."""
-    return (await turn.desk.send(turn.scope, target.id, "are you there?", turn.sender)).status
-
-
-@pytest.mark.spec("NS-4")
-async def test_handoff_only_refuses_what_collaborate_lets_through(board: Board, autojump_clock: MockClock) -> None:
-    desk, deploy = await board.open(path="/"), await board.open(path="/ops/deploy")
-    routes: dict[str, Body[Any]] = {
-        "agent_send by path": sending("/ops/deploy"),
-        "agent_send by id": sending(deploy.id),
-        "a model's call": calling("agent_send", agent_id="/ops/deploy", message="are you there?"),
-        "the desk": partial(say_to, deploy),
-    }
-    await board.runtime.store.apply(set_policy(board.scope, "/", edge=Edge.HANDOFF_ONLY))
-    for name, route in routes.items():
-        with pytest.raises(NotPermitted, match="connect_user"):
-            await board.inside(desk, route)
-        assert await board.entries(deploy) == [], name
-    refused = (await board.events(desk, "tool.result"))[0].data["result"]["refused"]
-    assert refused["code"] == "not_permitted"
-    assert "connect_user" in refused["message"], "the model reads what to do instead"
-    handed = await board.inside(desk, calling("connect_user", path="/ops/deploy"))
-    assert handed["status"] == "recorded"
-    await board.runtime.store.apply(set_policy(board.scope, "/", edge=Edge.COLLABORATE))
-    for route in routes.values():
-        await board.inside(desk, route)
-    assert await board.texts(deploy, "user") == ["are you there?"] * len(routes)
 
 
 @pytest.mark.spec("NS-4")
@@ -111,26 +81,34 @@ async def test_a_child_goes_by_the_rules_of_the_session_that_it_was_started_for(
 
 
 @pytest.mark.spec("NS-3")
-async def test_the_root_is_there_at_its_first_use_with_the_default_agent(autojump_clock: MockClock) -> None:
-    async with running({"second": AGENTS["silent"]}) as board:
-        runtime = board.runtime
-        assert await runtime.list_sessions() == ()
-        receipt = await runtime.send("/", "hello")
-        assert (await runtime.wait(receipt.message_id)).outcome == "answered"
-        (root,) = await runtime.list_sessions()
-        assert (root.path, root.agent) == ("/", "agent")
-        # Another project has one as soon as there is such a project, and not before.
-        unknown, known = Scope(project="unknown"), Scope(project="known")
-        with pytest.raises(UnknownTarget):
-            await runtime.desk.find(unknown, "/")
-        assert not await runtime.store.reads.project_known(unknown)
-        await runtime.desk.open(known, "second")
-        assert (await runtime.desk.find(known, "/")).agent == "agent"
-        with pytest.raises(PathTaken):
-            await runtime.desk.open(known, "second", path="/", by=By.MEMBER)
-        third = Scope(project="third")
-        assert (await runtime.desk.open(third, "second", path="/")).session.agent == "second", "the operator's choice"
-        assert (await runtime.desk.find(third, "/")).agent == "second"
+@both_databases
+async def test_the_root_is_there_at_its_first_use_with_the_default_agent(database: str, tmp_path: Path) -> None:
+    """ "Must it always exist, what is its bot, is it where an unrouted conversation starts": at its first use, whoever comes later."""
+    with store_url(database, tmp_path) as url:
+        async with running({"second": AGENTS["silent"]}, url=url) as board:
+            runtime = board.runtime
+            assert await runtime.list_sessions() == ()
+            receipt = await runtime.send("/", "hello")
+            assert (await runtime.wait(receipt.message_id)).outcome == "answered"
+            (root,) = await runtime.list_sessions()
+            assert (root.path, root.agent) == ("/", "agent")
+            # Another project has one as soon as there is such a project, and not before.
+            unknown, known = Scope(project="unknown"), Scope(project="known")
+            with pytest.raises(UnknownTarget):
+                await runtime.desk.find(unknown, "/")
+            assert not await runtime.store.reads.project_known(unknown)
+            await runtime.desk.open(known, "second")
+            assert (await runtime.desk.find(known, "/")).agent == "agent"
+            with pytest.raises(PathTaken):
+                await runtime.desk.open(known, "second", path="/", by=By.MEMBER)
+            third = Scope(project="third")
+            opened = await runtime.desk.open(third, "second", path="/")
+            assert opened.session.agent == "second", "the operator's choice"
+            assert (await runtime.desk.find(third, "/")).agent == "second"
+        # Another process, whose first agent is another one, finds the same.
+        async with open_runtime(url, agents={"other": AGENTS["silent"], "agent": AGENTS["silent"]}) as later:
+            assert (await later.desk.find(later.scope, "/")).id == root.id
+            assert [session.agent for session in await later.list_sessions() if session.path == "/"] == ["agent"]
 
 
 @pytest.mark.spec("NS-3")

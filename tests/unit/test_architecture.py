@@ -172,6 +172,48 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     assert len(list(TopologicalSorter(graph).static_order())) >= len(graph)
 
 
+WRITERS = {
+    "actors.desk.Desk.send": "people, and agents by the rules: signed as a session, it is checked",
+    "actors.desk.Desk.requeue": "what an operator puts in again: a person has decided",
+    "actors.session.tools.AgentTools.agent": "an agent's own child, which the rules leave alone",
+    "actors.session.tools.AgentTools.agent_send": "agents, by the rules",
+}
+"""Where messages are written from outside the store, and why a project's rules about who writes to whom are kept there (NS-4)."""
+
+
+NAMED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def written(module: Module) -> Iterator[str]:
+    """The functions and methods of a module that make an op which accepts a message; the module itself for what stands in none."""
+    places: list[tuple[str, ast.AST]] = [(module.name, module.tree)]
+    while places:
+        place, node = places.pop()
+        for child in ast.iter_child_nodes(node):
+            inside = place
+            # What is inside a function is a part of it.
+            if isinstance(node, (ast.Module, ast.ClassDef)) and isinstance(child, NAMED):
+                inside = f"{place}.{child.name}"
+            places.append((inside, child))
+            if isinstance(child, ast.Call) and called(child) in {"enqueue", "Enqueue", "Requeue"}:
+                yield place
+
+
+def called(call: ast.Call) -> str:
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+@pytest.mark.spec("NS-4")
+def test_every_place_that_writes_messages_has_its_word_about_the_rules() -> None:
+    """ "Refuses every agent-to-agent route": whoever adds one (A2A, peers, mail, message_send) says here what keeps the rules there."""
+    outside = [module for module in PACKAGED if module.top != "storage"]
+    assert sorted({place for module in outside for place in written(module)}) == sorted(WRITERS)
+
+
 def docstrings(tree: ast.Module) -> set[int]:
     """The ids of the nodes that are documentation."""
     found: set[int] = set()

@@ -11,14 +11,16 @@ import trio
 import callboard
 from callboard.storage.model.errors import Denied
 from callboard.storage.model.messages import Kind
-from callboard.storage.ops import PruneEvents, PruneMessages, PruneProcesses
+from callboard.storage.model.sessions import Session
+from callboard.storage.ops import OpenSession, PruneEvents, PruneMessages, PruneProcesses
 from callboard.storage.store import open_store
 from callboard.supervisors.demo import demonstration
-from callboard.supervisors.runtime import open_runtime
+from callboard.supervisors.runtime import Runtime, open_runtime
 from callboard.supervisors.team import open_places
 from callboard.tests.contract.postgres_server import session_server
 from callboard.tests.flows.edge_kit import AGENTS
 from callboard.tests.flows.shared_kit import shared_store
+from callboard.tests.flows.turn_kit import Gate
 
 # Nothing but a hint can be as quick: leases are renewed each ten seconds, and questions looked at each five.
 PROMPT_SECONDS = 3.0
@@ -131,6 +133,33 @@ async def test_teams_that_start_at_once_have_the_same_sessions() -> None:
     assert len(found) == 3
     assert found[0].keys() == {"/", "/ops/deploy", "/research/pricing"}
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.spec("RT-17", "NS-3")
+async def test_two_processes_that_use_a_new_project_at_once_find_one_root() -> None:
+    """Two runtimes over one store, each with another first agent. Both have looked for the root, and found none, before either opens it."""
+    agents = [{name: AGENTS["desk"]} for name in ("one", "other")]
+    with session_server().database() as url:
+        async with open_runtime(url, agents=agents[0]) as one, open_runtime(url, agents=agents[1]) as other:
+            found: list[Session] = []
+            gates: list[Gate] = []
+
+            async def use(runtime: Runtime) -> None:
+                found.append(await runtime.desk.find(runtime.scope, "/"))
+
+            async with trio.open_nursery() as nursery:
+                for runtime in (one, other):
+                    gate = runtime.store._commit._driver = Gate(runtime.store._commit._driver)
+                    gate.close(OpenSession)
+                    gates.append(gate)
+                    nursery.start_soon(use, runtime)
+                    await gate.waiting.wait()
+                for gate in gates:
+                    gate.open()
+            listed = [await runtime.list_sessions() for runtime in (one, other)]
+        assert [root.path for root in found] == ["/", "/"]
+        assert [[session.id for session in sessions] for sessions in listed] == [[found[0].id], [found[1].id]]
+        assert found[0] == found[1]
 
 
 @pytest.mark.spec("RT-17", "EVT-3", "INB-12")

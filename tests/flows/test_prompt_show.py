@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import attrs
+import httpx
 import pytest
 
 from callboard import ChatAgent, Turn, tool
@@ -18,8 +22,7 @@ from callboard.storage.ops.inbox import enqueue
 from callboard.tests.flows.chat_kit import Answer, WrittenModel, asks, text
 from callboard.tests.flows.cli_kit import Here, serving
 from callboard.tests.flows.edge_kit import Served, serving_runtime
-from callboard.tests.flows.prompt_kit import Pause
-from callboard.tests.flows.shared_kit import shared_store
+from callboard.tests.flows.prompt_kit import Pause, both_databases, store_url
 
 pytestmark = pytest.mark.spec("CTX-1")
 TEAM = """
@@ -206,22 +209,62 @@ async def test_what_can_t_be_shown_says_why(hall: Hall) -> None:
     await hall.served.refused("GET", f"/v1/sessions/{hall.desk}/prompt?diff=1", 400, "invalid_field")
 
 
-@pytest.mark.spec("RT-17", "CTX-4")
-async def test_two_processes_show_the_same_bytes(tmp_path: Path) -> None:
-    def agents() -> dict[str, Any]:
-        return {"desk": ChatAgent(WrittenModel([text("Hello Ann.")]), "You are the desk.", purpose="Greets.")}
+@pytest.mark.spec("CTX-3", "CTX-4", "CTX-5", "RT-17")
+@both_databases
+async def test_a_hundred_changes_of_the_directory_leave_system_and_tools_byte_identical(
+    database: str, tmp_path: Path
+) -> None:
+    """ "The directory changes whenever a session is created or renamed. Keeping it out of the prefix preserves the cached system prompt and tools".
 
-    async with shared_store(tmp_path, size=1, agents=agents()) as shared:
-        served = shared.all[0]
-        session = (await served.runtime.open_session(agent="desk", path="/")).id
-        await served.open(path="/b")
-        await served.say(session, "hello")
-        first = (await served.client.get(f"/v1/sessions/{session}/prompt")).json()
-        (tmp_path / "other").mkdir()
-        async with serving_runtime(tmp_path / "other", store=shared.url, agents=agents()) as other:
-            found = (await other.client.get(f"/v1/sessions/{session}/prompt")).json()
-        assert found["diff"] is None, "what it sent is in the memory of the one that sent it"
-        assert {**found, "diff": None} == {**first, "diff": None}
+    A real server, which has sent the prompt that each is compared with; on PostgreSQL the changes are made at another one, which shows the
+    same bytes in the end. Between two reports the directory always differs, so nothing is equal by standing still.
+    """
+    (tmp_path / "desks.py").write_text(TEAM)
+    (tmp_path / "callboard.toml").write_text('team = "desks:team"\n')
+    with store_url(database, tmp_path) as url:
+        async with AsyncExitStack() as stack:
+            given = () if database == "sqlite" else ("--store", url)
+            server = await stack.enter_async_context(serving(tmp_path, *given))
+            await server.post("/", "hello")
+            await server.until("/", lambda kind, _: kind == "turn.completed")
+            changing = server
+            if database == "postgres":
+                other = tmp_path / "other"
+                shutil.copytree(tmp_path, other, ignore=shutil.ignore_patterns("other"))
+                changing = await stack.enter_async_context(serving(other, *given))
+            session = await server.session("/")
+            http, changer = [await stack.enter_async_context(each.http) for each in (server, changing)]
+            await changer.post(
+                "/v1/sessions", json={"agent": "desk", "path": "/aside"}
+            )  # no later one is as it was sent
+            reports = [(await http.get(f"/v1/sessions/{session}/prompt")).json()]
+            for number in range(20):
+                async for answer in changes(changer, number):
+                    assert answer.is_success, answer.text
+                    reports.append((await http.get(f"/v1/sessions/{session}/prompt")).json())
+            shown = (await changer.get(f"/v1/sessions/{session}/prompt")).json()
+    assert {**shown, "diff": None} == {**reports[-1], "diff": None}
+    assert (shown["diff"] is None) == (database == "postgres"), "what was sent is in the memory of the one that sent it"
+    parts = [{part["name"]: part for part in report["parts"]} for report in reports]
+    assert len(reports) == 101
+    assert len({(each["system"]["text"], each["tools"]["text"], each["block date"]["text"]) for each in parts}) == 1
+    stable = sum(parts[0][name]["bytes"] for name in ("system", "tools", "block date"))
+    directories = [each["block directory"]["text"] for each in parts]
+    assert all(one != other for one, other in pairwise(directories))
+    for report in reports[1:]:
+        assert report["diff"]["changed"][0]["part"] == "block directory"
+        assert report["diff"]["common"] == stable + report["diff"]["changed"][0]["at"]
+
+
+async def changes(http: httpx.AsyncClient, number: int) -> AsyncIterator[httpx.Response]:
+    """Five: a session is opened, renamed, closed to handoffs by a rule, and free again without it, then deleted."""
+    path = f"/ops/n{number:02}"
+    made = await http.post("/v1/sessions", json={"agent": ("plain", "desk")[number % 2], "path": path})
+    yield made
+    yield await http.patch(f"/v1/sessions/{made.json()['id']}", json={"path": f"{path}-renamed"})
+    yield await http.put("/v1/policy", json={"prefix": f"{path}-renamed", "handoff": False})
+    yield await http.put("/v1/policy", json={"prefix": f"{path}-renamed"})
+    yield await http.delete(f"/v1/sessions/{made.json()['id']}")
 
 
 # -- the command -------------------------------------------------------------------------------------------------------------

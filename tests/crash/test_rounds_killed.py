@@ -5,6 +5,7 @@ The model is a service of other people's, and the count of its calls is the serv
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -75,7 +76,7 @@ def rounds(kill: Kill) -> list[dict[str, Any]]:
     return [{**one, "times": 1 + kill.repeats(number)} for number, one in enumerate(told, start=1)]
 
 
-@pytest.mark.spec("RT-10", "CTX-7")
+@pytest.mark.spec("RT-10", "CTX-4", "CTX-6", "CTX-7")
 async def test_killed_at_each_step_of_a_turn_of_several_rounds(
     workers: Workers, server: ModelServer, tmp_path: Path
 ) -> None:
@@ -105,6 +106,10 @@ def judge(rows: Rows, kill: Kill, requests: list[dict[str, Any]]) -> None:
     assert (rows.message("m-1")["takeovers"], rows.message("m-1")["attempts"]) == (1, 0)
     asked = Counter(sum(m["role"] == "assistant" for m in request["body"]["messages"]) + 1 for request in requests)
     assert asked == {number: 1 + kill.repeats(number) for number in (1, 2, 3)}, kill
+    # "A turn that continues on a second owner re-renders there; the deterministic order and unchanged data give the same bytes."
+    assert len({json.dumps(request["body"]) for request in requests}) == 3, kill
+    hashes = rows.values("SELECT json_extract(data, '$.request_hash') FROM event WHERE kind = 'model.request'")
+    assert len(set(hashes)) == 3, kill
     done = rows.side()
     for tool in ("book", "ring"):
         assert sum(line["tool"] == tool for line in done) == kill.runs(tool), (kill, tool)

@@ -81,3 +81,12 @@ async def test_why_not_is_what_the_next_request_tells(database: str, tmp_path: P
     assert codes == ["unknown_target", "not_permitted", "self_target", "invalid_field", None]
     assert told[-1] == {"status": "recorded", "path": "/open", "channel_id": opened.id}
     assert handed == ["/open"]
+
+
+@pytest.mark.spec("HND-5", "NS-3")
+def test_no_tool_searches_renames_or_goes_back_or_up() -> None:
+    """ "Going back up the namespace: who owns it (client or a tool)"; "who can create and rename paths": no model is offered a tool for them."""
+    assert SCHEMAS.keys() == {"agent", "agent_list", "agent_read", "agent_send", "agent_stop", "connect_user"}
+    fields = {name: set(schema["parameters"]["properties"]) for name, schema in SCHEMAS.items()}
+    assert fields["connect_user"] == {"path"}
+    assert fields["agent"] == {"task", "agent", "title", "timeout_s"}, "a child has no path"

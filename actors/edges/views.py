@@ -83,7 +83,7 @@ def sender_view(sender: Sender) -> dict[str, Any]:
 
 
 def entry_view(entry: Entry) -> dict[str, Any]:
-    """{seq, role, content, sender, message_id?, in_reply_to?, state, at, handoff?: {path, channel_id, confirm?}}"""
+    """{seq, role, content, sender, message_id?, in_reply_to?, state, at, handoff?: {path, channel_id, event_id, confirm?}}"""
     view = {
         "seq": entry.seq,
         "role": entry.role,
@@ -99,8 +99,8 @@ def entry_view(entry: Entry) -> dict[str, Any]:
 
 
 def handoff_view(handoff: Handoff) -> dict[str, Any]:
-    """{path, channel_id, confirm?}; `confirm` true: the user is to be asked first"""
-    view: dict[str, Any] = {"path": handoff.path, "channel_id": handoff.channel_id}
+    """{path, channel_id, event_id, confirm?}; `event_id`: its event `turn.handoff`; `confirm` true: the user is to be asked first"""
+    view: dict[str, Any] = {"path": handoff.path, "channel_id": handoff.channel_id, "event_id": handoff.event_id}
     return {**view, "confirm": True} if handoff.confirm else view
 
 

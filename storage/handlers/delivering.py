@@ -134,14 +134,17 @@ def record_step(tx: Tx, op: RecordStep) -> Step:
         tx.put("summary_put", (op.lease.mailbox, held.scope, op.summary.upto, op.summary.text, tx.now))
     events = [(event.kind, event.data) for event in op.events]
     if handoff is not None:
-        note_handoff(tx, op.lease.mailbox, held.turn, handoff)
         events.append(("turn.handoff", {**handoff_data(handoff), "from_path": held.path}))
     if events:
         # What was sent may have gone to this very mailbox (a child's notice): its counter is read again.
         now_held = fence(tx, op.lease)
         for number, (kind, data) in enumerate(events, start=now_held.last_event + 1):
             _event(tx, held, number, kind, held.data(**data))
-        tx.put("mailbox_count_events", (now_held.last_event + len(events), now_held.block, tx.now, op.lease.mailbox))
+        newest = now_held.last_event + len(events)
+        tx.put("mailbox_count_events", (newest, now_held.block, tx.now, op.lease.mailbox))
+        if handoff is not None:
+            # Its event is the last of them. Whoever reads the turn's result knows by the number whether it was acted upon, without the log.
+            note_handoff(tx, op.lease.mailbox, held.turn, attrs.evolve(handoff, event_id=newest))
         tx.touch(op.lease.recipient, Aspect.EVENTS)
     return Step(op.key, op.kind, op.ordinal, op.done, op.data, op.result)
 

@@ -129,11 +129,8 @@ def noted_handoff(text: str | None, turn: str) -> Handoff | None:
 
 
 def handoff_data(handoff: Handoff) -> dict[str, Any]:
-    """{path, channel_id, confirm?}"""
-    data = attrs.asdict(handoff)
-    if not handoff.confirm:
-        del data["confirm"]
-    return data
+    """{path, channel_id, confirm?, event_id?}"""
+    return {name: value for name, value in attrs.asdict(handoff).items() if value}
 
 
 def _number(flag: bool | None) -> int | None:

@@ -11,7 +11,7 @@ from callboard.storage.model.errors import NotPermitted, UnknownTarget
 from callboard.storage.model.sessions import Handoff, SessionKind
 from callboard.storage.model.states import Outcome, Reason
 from callboard.storage.model.turns import StepKind
-from callboard.storage.ops import Cancel, DeleteSession, Fail, HandBack, PruneMessages, RecordStep, Retry
+from callboard.storage.ops import Cancel, DeleteSession, Fail, HandBack, PruneEvents, PruneMessages, RecordStep, Retry
 from callboard.storage.ops.deliveries import HandOver, StepEvent
 from callboard.storage.ops.namespace import set_policy
 from callboard.storage.ops.sessions import update_session
@@ -19,6 +19,7 @@ from callboard.storage.ops.sessions import update_session
 if TYPE_CHECKING:
     from conftest import Kit, Reopen
 
+    from callboard.storage.model.events import Event
     from callboard.storage.model.sessions import Session
     from callboard.storage.model.turns import Claimed
 
@@ -37,6 +38,11 @@ def step(claimed: Claimed, target: Session, number: int = 1, **fields: Any) -> R
         events=(StepEvent("tool.call", {"n": number}), StepEvent("tool.result", {"n": number})),
         **given,
     )
+
+
+def given(events: list[Event]) -> list[int]:
+    """The ids of the handoffs among events."""
+    return [event.id for event in events if event.kind == "turn.handoff"]
 
 
 def plain(handoff: Handoff | None) -> dict[str, Any] | None:
@@ -113,11 +119,11 @@ async def test_of_several_each_has_its_event_and_the_last_is_the_result(kit: Kit
     handed = [event for event in events if event.kind == "turn.handoff"]
     assert [event.data["path"] for event in handed] == ["/ops/deploy", "/research/pricing"] * 2
     assert len({event.id for event in handed}) == 4
-    expected = {"path": "/research/pricing", "channel_id": pricing.id}
+    expected = {"path": "/research/pricing", "channel_id": pricing.id, "event_id": handed[-1].id}
     assert (events[-1].kind, events[-1].data["handoff"]) == ("turn.completed", expected)
     asked, answer = await kit.entries(desk)
     assert asked.handoff is None
-    assert answer.handoff == Handoff("/research/pricing", pricing.id)
+    assert answer.handoff == Handoff("/research/pricing", pricing.id, event_id=handed[-1].id)
     tail, _ = await kit.store.reads.transcript_tail(kit.scope, desk.id, 1)
     assert tail == [answer]
 
@@ -133,7 +139,7 @@ async def test_a_turn_without_an_answer_of_its_own_is_found_in_the_transcript_to
     assert again == ended
     answer = (await kit.entries(desk))[-1]
     assert (answer.role, answer.content, answer.seq) == ("assistant", "Taking you to /ops/deploy.", ended.seq)
-    assert answer.handoff == Handoff("/ops/deploy", deploy.id)
+    assert answer.handoff == Handoff("/ops/deploy", deploy.id, event_id=given(await kit.events(desk))[0])
     assert (await kit.message(receipt.id)).outcome is Outcome.ANSWERED
     last = (await kit.events(desk))[-1]
     assert (last.data["outcome"], last.data["seq"], last.data["content"]) == ("answered", ended.seq, answer.content)
@@ -147,7 +153,9 @@ async def test_a_stopped_turn_says_what_it_had_handed_over_and_gets_no_line(kit:
     await kit.commit(claimed, None, outcome=Outcome.STOPPED)
     assert [entry.role for entry in await kit.entries(desk)] == ["user"]
     last = (await kit.events(desk))[-1]
-    assert (last.kind, last.data["handoff"]["path"]) == ("turn.stopped", "/ops/deploy")
+    (number,) = given(await kit.events(desk))
+    assert last.kind == "turn.stopped"
+    assert last.data["handoff"] == {"path": "/ops/deploy", "channel_id": deploy.id, "event_id": number}
 
 
 @pytest.mark.spec("HND-3", "HND-2")
@@ -168,8 +176,8 @@ async def test_a_later_attempt_repeats_no_event_and_its_result_carries_the_hando
     done = await kit.store.apply(attrs.evolve(step(claimed, deploy), lease=again.lease))
     assert done.done
     await kit.commit(again, "Taking you there.")
-    assert (await kit.kinds(desk)).count("turn.handoff") == 1
-    assert (await kit.entries(desk))[-1].handoff == Handoff("/ops/deploy", deploy.id)
+    (number,) = given(await kit.events(desk))
+    assert (await kit.entries(desk))[-1].handoff == Handoff("/ops/deploy", deploy.id, event_id=number)
 
 
 @pytest.mark.spec("HND-3")
@@ -209,12 +217,14 @@ async def test_a_path_that_wants_confirmation_says_so_in_the_event_and_the_resul
     handed = next(event for event in await kit.events(desk) if event.kind == "turn.handoff")
     assert handed.data["confirm"] is True
     assert plain((await kit.entries(desk))[-1].handoff) == {
-        "path": "/ops/deploy", "channel_id": deploy.id, "confirm": True,
+        "path": "/ops/deploy", "channel_id": deploy.id, "confirm": True, "event_id": handed.id,
     }  # fmt: skip
 
 
 @pytest.mark.spec("HND-3")
-async def test_the_result_outlives_restarts_and_the_message_that_it_answers(reopen: Reopen) -> None:
+async def test_the_result_outlives_restarts_the_event_that_it_names_and_the_message_that_it_answers(
+    reopen: Reopen,
+) -> None:
     async with reopen() as kit:
         desk, deploy = await kit.open(path="/"), await kit.open(path="/ops/deploy")
         await kit.post(desk)
@@ -226,7 +236,13 @@ async def test_the_result_outlives_restarts_and_the_message_that_it_answers(reop
         assert await kit.events(desk) == handed, "the same event under the same id"
         await kit.commit(await kit.claim(desk, "another"))
         answer = (await kit.entries(desk))[-1]
-        assert answer.handoff == Handoff("/ops/deploy", deploy.id)
+        (number,) = given(handed)
+        assert answer.handoff == Handoff("/ops/deploy", deploy.id, event_id=number)
+        await kit.store.apply(PruneEvents(keep_seconds=-1))
         for _ in range(2):
             await kit.store.apply(PruneMessages(kit.scope, -1, -1))
+        page = await kit.store.reads.events(kit.scope, desk.id, after=number)
+        assert (page.floor >= number, given(list(page.events))) == (True, [])
         assert (await kit.entries(desk))[-1].handoff == answer.handoff
+        (ended,) = [event for event in page.events if event.kind == "turn.completed"]
+        assert ended.data["handoff"]["event_id"] == number

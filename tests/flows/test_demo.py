@@ -233,14 +233,16 @@ async def test_a_notice_that_comes_along_changes_nothing(autojump_clock: MockClo
 async def test_taking_somebody_somewhere_is_a_handoff(autojump_clock: MockClock, demo: Demo, wanted: str) -> None:
     (answer,) = await demo.say("/", f"take me to {wanted}")
     assert answer.content == "Taking you to deploy."
-    assert answer.handoff == Handoff("/ops/deploy", demo.sessions["/ops/deploy"].id)
     page = await demo.runtime.store.reads.events(demo.runtime.scope, demo.sessions["/"].id)
-    (handed,) = [event.data for event in page.events if event.kind == "turn.handoff"]
+    ((number, handed),) = [(event.id, event.data) for event in page.events if event.kind == "turn.handoff"]
+    assert answer.handoff == Handoff("/ops/deploy", demo.sessions["/ops/deploy"].id, event_id=number)
     expected = {"path": "/ops/deploy", "channel_id": demo.sessions["/ops/deploy"].id, "from_path": "/"}
     assert {name: handed[name] for name in expected} == expected
     assert await demo.answers("/ops/deploy") == []
     (back,) = await demo.say("/ops/deploy", "take me to /")
-    assert (back.content, back.handoff) == ("Taking you to /.", Handoff("/", demo.sessions["/"].id))
+    assert back.content == "Taking you to /."
+    assert back.handoff is not None
+    assert (back.handoff.path, back.handoff.channel_id) == ("/", demo.sessions["/"].id)
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,11 @@ async def test_an_attempt_that_follows_writes_no_second_event(board: Board, auto
     board.plan(desk, cut_off, cut_off)
     await board.ask(desk)
     assert results[0] == results[1]
-    assert len(await board.events(desk, "turn.handoff")) == 1
+    (event,) = await board.events(desk, "turn.handoff")
     assert len([op for op in board.gate.seen if isinstance(op, RecordStep) and op.handoff is not None]) == 1
     answer = (await board.entries(desk))[-1]
-    assert (answer.content, answer.handoff) == ("Taking you to deploy.", Handoff("/ops/deploy", deploy.id))
+    assert answer.content == "Taking you to deploy."
+    assert answer.handoff == Handoff("/ops/deploy", deploy.id, event_id=event.id)
 
 
 @pytest.mark.spec("HND-2")

@@ -65,13 +65,13 @@ async def test_it_comes_again_by_cursor_on_stream_and_websocket_with_the_same_id
 async def test_a_reload_finds_the_last_one_in_the_transcript(tmp_path: Path) -> None:
     async with serving_runtime(tmp_path, agents=AGENTS) as served:
         session, _ = await handed(served, content="/ops/deploy /research/pricing")
-        events = [data["path"] for _, kind, data in await served.log(session) if kind == "turn.handoff"]
-        assert events == ["/ops/deploy", "/research/pricing"], "each has its event"
+        events = [(data["path"], number) for number, kind, data in await served.log(session) if kind == "turn.handoff"]
+        assert [path for path, _ in events] == ["/ops/deploy", "/research/pricing"], "each has its event"
         entries = (await served.client.get(f"/v1/sessions/{session}/transcript")).json()["entries"]
         target = (await served.runtime.desk.find(served.runtime.scope, "/research/pricing")).id
         assert [entry.get("handoff") for entry in entries] == [
             None,
-            {"path": "/research/pricing", "channel_id": target},
+            {"path": "/research/pricing", "channel_id": target, "event_id": events[-1][1]},
         ]
         assert (await served.log(session))[-1][2]["handoff"] == entries[-1]["handoff"]
         silent = await served.open("quiet", path="/silent")
@@ -167,8 +167,10 @@ async def test_a_server_killed_between_the_handoff_and_its_turns_end_hands_over_
         assert after[-1][2]["attempt"] == 2
         answer = (await server.transcript("/"))[-1]
         assert answer["handoff"] == {
-            "path": "/research/pricing", "channel_id": await server.session("/research/pricing"),
-        }  # fmt: skip
+            "path": "/research/pricing",
+            "channel_id": await server.session("/research/pricing"),
+            "event_id": [number for number, kind, _ in after if kind == "turn.handoff"][-1],
+        }
 
 
 async def seen(server: Serving, session: str, last: Callable[[client.LiveEvent], bool]) -> list[SeenEvent]:

@@ -93,4 +93,7 @@ def test_paths_and_rules(url: str) -> None:
         portal.set_policy(edge="handoff_only")
         portal.set_policy("/ops", confirm=True)
         portal.wait(portal.send("/", "please").id)
-        assert portal.read("/")[-1].handoff == Handoff("/ops/release", deploy.id, confirm=True)
+        handed = portal.read("/")[-1].handoff
+        assert handed is not None
+        assert handed.event_id > 0
+        assert handed == Handoff("/ops/release", deploy.id, confirm=True, event_id=handed.event_id)

@@ -160,7 +160,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         state=enum(*Status),
         at=TIME,
     ),
-    "Handoff": record({"confirm": BOOLEAN}, path=STRING, channel_id=STRING),
+    "Handoff": record({"confirm": BOOLEAN}, path=STRING, channel_id=STRING, event_id=NUMBER),
     "Transcript": record(entries=array(ref("Entry"))),
     "Prompt": record(
         session=STRING,

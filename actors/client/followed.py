@@ -1,4 +1,4 @@
-"""A session that a front listens to, from now on or from so far back that its last result is seen.
+"""A session that a front listens to, from now on or from so far back that all of its running turn is seen, and what its last result was.
 
 Not here: what is done about what is heard (`front`).
 """
@@ -11,9 +11,9 @@ import attrs
 import trio
 
 from .conversation import Conversation
-from .handoffs import Handoff, LastResult
+from .handoffs import Handoff, LastResult, result_of
 from .live import LiveClient
-from .rest import Place
+from .rest import Place, Rest
 from .subscription import Subscription
 
 FROM_NOW: Final = 2**62
@@ -35,10 +35,10 @@ class Followed:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
 
-async def look_back(live: LiveClient, place: Place) -> tuple[Followed, Handoff | None]:
+async def look_back(live: LiveClient, rest: Rest, place: Place) -> tuple[Followed, Handoff | None]:
     """Listen to a session, with all that its running turn has said; and the handoff of its last result, if it has one (HND-4).
 
-    Raises as iterating a subscription does.
+    Raises as iterating a subscription does, and as the calls of `Rest` do.
     """
     probe = live.subscribe(place.session, after=FROM_NOW)
     now = await anext(probe)
@@ -53,7 +53,14 @@ async def look_back(live: LiveClient, place: Place) -> tuple[Followed, Handoff |
             event = await anext(followed.events)
             last.see(event.id, event.kind, event.data)
             followed.conversation.see(event)
-        if not last.cut or after < oldest:
-            return followed, last.found
+        if last.known or after < oldest:
+            break
         followed.events.leave()
         window *= WIDER
+    if last.known or last.found is not None:
+        return followed, last.found
+    # A failed turn may have ended since, and then what was before it is in no log once it is a day old.
+    answer = await rest.newest_answer(place.session)
+    found = None if answer is None else result_of(place.session, answer, answer["in_reply_to"])
+    # What is newer than what was looked at comes as an event.
+    return followed, found if found is not None and found.id <= newest else None

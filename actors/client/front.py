@@ -21,7 +21,7 @@ import trio
 from ...storage.model.errors import CallboardError, Unavailable, UnknownTarget
 from .conversation import Show, ShowKind
 from .followed import FROM_NOW, Followed, look_back
-from .handoffs import Handoff, Rules, Verdict, handoff_of, post_id
+from .handoffs import Handoff, Key, Rules, Verdict, handoff_of, post_id
 from .live import Accepted, LiveClient, connect
 from .memory import TRAIL_MOST, InMemory, Kept, Remembered
 from .notices import By, Ended, Notice, Offered, Opened, Refused, Said, ended_with
@@ -50,7 +50,7 @@ class Front:
         self._awaited: dict[str, str] = {}
         """Our posts without an end, and the session of each."""
         self._held: list[tuple[Followed, Handoff]] = []
-        self._offered: set[Handoff] = set()
+        self._offered: set[Key] = set()
         self._notices: deque[Notice] = deque()
         self._error: CallboardError | None = None
         self._news = trio.Event()
@@ -147,15 +147,18 @@ class Front:
     # -- going somewhere -----------------------------------------------------------------------------------------------
 
     async def begin(self, place: Place, *, reload: bool) -> None:
-        """Open the first session. For `open_front`; a reload looks at the session's last result, anything else is the user's navigation."""
-        if not reload:
+        """Open the first session. For `open_front`; a reload looks at the session's last result, anything else is the user's navigation.
+
+        So is a reload of which the server does not know any more where this client went last: nothing could be found to be older than that.
+        """
+        known = await self._rest.frontiers(self.client) if reload else None
+        if known is None:
             await self._go(place, By.START)
             return
         self._place = place
         self._tell(Opened(place, By.START))
-        known = await self._rest.frontiers(self.client)
-        self._rules.navigated(known or {})
-        followed, missed = await look_back(self._live, place)
+        self._rules.navigated(known)
+        followed, missed = await look_back(self._live, self._rest, place)
         self._followed[place.session] = followed
         if followed.conversation.text:
             running = followed.conversation.running or ""
@@ -299,8 +302,8 @@ class Front:
             target = await self._checked(handoff)
         if decision.verdict is Verdict.HOLD:
             self._held.append((followed, handoff))
-        elif decision.verdict is Verdict.OFFER and handoff not in self._offered:
-            self._offered.add(handoff)
+        elif decision.verdict is Verdict.OFFER and handoff.key not in self._offered:
+            self._offered.add(handoff.key)
             self._tell(Offered(followed.place, handoff, decision.why))
 
     async def _checked(self, handoff: Handoff) -> Place | CallboardError:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import attrs
 
 HANDLED_MOST: Final = 256
-"""Event ids that are remembered as acted upon: older ones are below what the user did since, or in no log any more."""
+"""Event ids that are remembered as acted upon: of so many the oldest are below what the user did since."""
 _POSTED: Final = re.compile(r"(.{1,64})::[0-9a-f]{32}\Z")
 
 
@@ -62,7 +62,10 @@ class Why(StrEnum):
 
 @attrs.frozen
 class Handoff:
-    """A `turn.handoff` {path, channel_id, from_path, confirm?} with its id in `session`; `by` is the client whose message it answers, if known."""
+    """A `turn.handoff` {path, channel_id, from_path, confirm?} with its id in `session`; `by` is the client whose message it answers, if known.
+
+    A turn's result tells of it without `from_path`.
+    """
 
     session: str
     id: int
@@ -90,6 +93,12 @@ def handoff_of(session: str, number: int, data: Mapping[str, Any]) -> Handoff:
     """The handoff in an event of kind `turn.handoff`."""
     confirm, by = bool(data.get("confirm")), poster(str(data.get("message_id", "")))
     return Handoff(session, number, data["path"], data["channel_id"], data.get("from_path"), confirm, by)
+
+
+def result_of(session: str, result: Mapping[str, Any], message: str) -> Handoff | None:
+    """The handoff in a turn's result, an answer's entry or the event that ends the turn; `message` is what the turn answered."""
+    handoff = result.get("handoff")
+    return None if handoff is None else handoff_of(session, handoff["event_id"], {**handoff, "message_id": message})
 
 
 def post_id(client: str) -> str:
@@ -158,13 +167,13 @@ class Rules:
 
 
 class LastResult:
-    """What a reload has to look at in a session's log: what the last result hands over to, or else the turn that runs since.
+    """What a reload has to look at in a session's log: the handoff of the turn that runs, or else what the last result there says.
 
-    See events in order. `cut` says that the log which was seen begins too late to tell.
+    See events in order. `known` says that there is a result; if none is, the last one is the transcript's newest answer.
     """
 
     def __init__(self, session: str) -> None:
-        self.cut = True
+        self.known = False
         self._session = session
         self._turn: str | None = None
         self._running: Handoff | None = None
@@ -177,16 +186,10 @@ class LastResult:
 
     def see(self, number: int, kind: str, data: Mapping[str, Any]) -> None:
         """The next event."""
-        turn = data.get("turn_id")
-        if kind == "turn.failed":
-            # It has no result; and one that fails while it waits is not the turn that runs.
-            self._running = None if turn == self._turn else self._running
-        elif turn is not None:
-            self._running = self._running if turn == self._turn else None
-            self._turn = turn
         if kind == "turn.handoff":
-            self._running = handoff_of(self._session, number, data)
+            self._turn, self._running = data["turn_id"], handoff_of(self._session, number, data)
+        elif kind == "turn.failed" and data["turn_id"] == self._turn:
+            self._running = None  # it has no result
         elif kind in ("turn.completed", "turn.stopped"):
-            handed = data.get("handoff") is not None
-            self.cut = handed and self._running is None
-            self._result, self._running = self._running if handed else None, None
+            self.known, self._running = True, None
+            self._result = result_of(self._session, data, data["message_id"])

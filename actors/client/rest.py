@@ -1,4 +1,4 @@
-"""What a front asks over HTTP: which session a path leads to, what became of a message, where this client went last.
+"""What a front asks over HTTP: which session a path leads to, what became of a message, what was said last, where this client went last.
 
 Not here: anything live (`live`). Invariant: a session that these answers name is one that the asking principal may open at this moment.
 """
@@ -6,7 +6,7 @@ Not here: anything live (`live`). Invariant: a session that these answers name i
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import quote
@@ -27,6 +27,9 @@ from ...storage.wire import parse_object
 
 SECONDS: Final = 30.0
 
+RECENT: Final = 99
+"""Entries among which the newest answer is looked for."""
+Entries = list[dict[str, Any]]
 
 @attrs.frozen
 class Place:
@@ -81,6 +84,16 @@ class Rest:
             return None
 
     async def _get(self, address: str, query: dict[str, str] | None = None) -> dict[str, Any]:
+    async def newest_answer(self, session: str) -> dict[str, Any] | None:
+        """The newest answer in a transcript, None if none is among the newest 99 entries. Raises `UnknownTarget`."""
+
+        async def read(after: int, limit: int) -> Entries:
+            query = {"after": str(after), "limit": str(limit)}
+            return (await self._get(f"/v1/sessions/{quote(session, safe='')}/transcript", query))["entries"]
+
+        answers = [entry for entry in await newest_entries(read, RECENT) if entry["role"] == "assistant"]
+        return answers[-1] if answers else None
+
         try:
             try:
                 answer = await self._client.get(address, params=query)
@@ -95,6 +108,23 @@ class Rest:
 
 
 @asynccontextmanager
+async def newest_entries(read: Callable[[int, int], Awaitable[Entries]], count: int) -> Entries:
+    """The last `count` entries, at most 99, of a transcript of which `read(after, limit)` gives those above a number.
+
+    Numbers are dense from 1, so the end is found by doubling and halving.
+    """
+    low, high = 0, 256
+    while await read(high, 1):
+        low, high = high, 2 * high
+    while high - low > count:
+        middle = (low + high) // 2
+        if await read(middle, 1):
+            low = middle
+        else:
+            high = middle
+    return (await read(max(0, low - count), 2 * count + 1))[-count:]
+
+
 async def open_rest(url: str, token: str, tls: ssl.SSLContext | None) -> AsyncIterator[Rest]:
     """A client of the server at `url`; it asks nothing yet. Raises `InvalidField`."""
     try:

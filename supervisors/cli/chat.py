@@ -39,6 +39,7 @@ from ...actors.client import (
     open_front,
 )
 from ...actors.client.handoffs import post_id
+from ...actors.client.rest import newest_entries
 from ...storage.model.errors import CallboardError, Inactive, NotFound
 from ..settings import load_settings
 from .announce import Server, find_server
@@ -228,9 +229,13 @@ class Chat:
             return
         if opened.by is not By.START:
             self.screen.remark(f"opened {place.name}")
+
+        async def read(after: int, limit: int) -> list[dict[str, Any]]:
+            return (await self.remote.transcript(session, after=after, limit=limit))["entries"]
+
         # What is said in between is in the tail, or comes as an event, or both, and then its number tells.
         try:
-            tail = await newest_entries(self.remote, session, TAIL)
+            tail = await newest_entries(read, TAIL)
         except CallboardError as refusal:
             self.screen.remark(str(refusal))
             return
@@ -272,17 +277,3 @@ class Chat:
                 if not self.screen.interactive:
                     self.leaving = self.failed = True
                 await self._stop()
-
-
-async def newest_entries(remote: Remote, session: str, count: int) -> list[dict[str, Any]]:
-    """The last entries of a transcript. Sequence numbers are dense from 1, so the end is found by doubling and halving."""
-    low, high = 0, 256
-    while (await remote.transcript(session, after=high, limit=1))["entries"]:
-        low, high = high, 2 * high
-    while high - low > count:
-        middle = (low + high) // 2
-        if (await remote.transcript(session, after=middle, limit=1))["entries"]:
-            low = middle
-        else:
-            high = middle
-    return (await remote.transcript(session, after=max(0, low - count), limit=2 * count + 1))["entries"][-count:]

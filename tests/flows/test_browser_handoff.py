@@ -36,10 +36,11 @@ TABLE = """(async (cases, results, session) => {
       else if (String(rules.decide(handoffOf(...given))) !== String(wanted)) faults.push([name, given, rules.decide(handoffOf(...given))]);
     }
   }
-  for (const [name, [events, found, cut]] of Object.entries(results)) {
+  for (const [name, [events, found, known]] of Object.entries(results)) {
     const last = new LastResult(session);
     for (const event of events) last.see(...event);
-    if ((last.found?.id ?? null) !== found || last.cut !== cut) faults.push([name, last.found, last.cut]);
+    if ((last.found?.id ?? null) !== found || last.known !== known) faults.push([name, last.found, last.known]);
+    if (last.found && last.found.by !== "me") faults.push([name, last.found.by]);
   }
   return [Object.keys(cases).length + Object.keys(results).length, faults];
 })(...arguments)"""

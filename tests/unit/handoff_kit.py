@@ -97,7 +97,7 @@ RULES: Final[dict[str, list[Step]]] = {
 
 
 def ended(number: int, turn: str = "turn_1", kind: str = "turn.completed", **more: Any) -> list[Any]:
-    return [number, kind, {"turn_id": turn, **more}]
+    return [number, kind, {"turn_id": turn, "message_id": MINE, **more}]
 
 
 def begun(number: int, turn: str = "turn_1") -> list[Any]:
@@ -108,35 +108,42 @@ def given(number: int, target: str = DEPLOY, turn: str = "turn_1") -> list[Any]:
     return [number, "turn.handoff", handed(number, target, turn_id=turn)[2]]
 
 
-TARGET: Final = {"path": "/ops/deploy", "channel_id": DEPLOY}
+def target(number: int) -> dict[str, Any]:
+    """What a result says of the handoff whose event that is."""
+    return {"path": "/ops/deploy", "channel_id": DEPLOY, "event_id": number}
+
+
 RESULTS: Final[dict[str, tuple[list[list[Any]], int | None, bool]]] = {
-    "nothing": ([], None, True),
-    "posts alone": ([[1, "message.created", {"message_id": "m-1"}]], None, True),
-    "the last turn's": ([begun(1), given(2), ended(3, handoff=TARGET)], 2, False),
-    "the last one of several": ([begun(1), given(2, PRICING), given(3), ended(4, handoff=TARGET)], 3, False),
-    "of the turn that runs": ([ended(1, "turn_0"), begun(2), given(3)], 3, False),
-    "of the first turn, that runs": ([begun(1), given(2)], 2, True),
+    "nothing": ([], None, False),
+    "posts alone": ([[1, "message.created", {"message_id": "m-1"}]], None, False),
+    "the last turn's": ([begun(1), given(2), ended(3, handoff=target(2))], 2, True),
+    "the last one of several": ([begun(1), given(2, PRICING), given(3), ended(4, handoff=target(3))], 3, True),
+    "of the turn that runs": ([ended(1, "turn_0"), begun(2), given(3)], 3, True),
+    "of the first turn, that runs": ([begun(1), given(2)], 2, False),
     "over the attempts of a turn": (
-        [ended(1, "turn_0"), begun(2), given(3), [4, "attempt.claimed", {"turn_id": "turn_1"}]], 3, False,
+        [ended(1, "turn_0"), begun(2), given(3), [4, "attempt.claimed", {"turn_id": "turn_1"}]], 3, True,
     ),
     "a turn that runs since changes nothing": (
-        [begun(1), given(2), ended(3, handoff=TARGET), begun(4, "turn_2")], 2, False,
+        [begun(1), given(2), ended(3, handoff=target(2)), begun(4, "turn_2")], 2, True,
     ),
     "unless it hands over too": (
-        [begun(1), given(2), ended(3, handoff=TARGET), begun(4, "turn_2"), given(5, PRICING, "turn_2")], 5, False,
+        [begun(1), given(2), ended(3, handoff=target(2)), begun(4, "turn_2"), given(5, PRICING, "turn_2")], 5, True,
     ),
     "or has ended without": (
-        [begun(1), given(2), ended(3, handoff=TARGET), begun(4, "turn_2"), ended(5, "turn_2")], None, False,
+        [begun(1), given(2), ended(3, handoff=target(2)), begun(4, "turn_2"), ended(5, "turn_2")], None, True,
     ),
     "not of a turn that failed": (
-        [ended(1, "turn_0"), begun(2), given(3), ended(4, kind="turn.failed")], None, False,
+        [ended(1, "turn_0"), begun(2), given(3), ended(4, kind="turn.failed")], None, True,
     ),
-    "of a stopped one": ([begun(1), given(2), ended(3, kind="turn.stopped", handoff=TARGET)], 2, False),
+    "which has no result, so what was before it stays": (
+        [begun(1), given(2), ended(3, handoff=target(2)), begun(4, "turn_2"), ended(5, "turn_2", "turn.failed")], 2, True,
+    ),
+    "of a stopped one": ([begun(1), given(2), ended(3, kind="turn.stopped", handoff=target(2))], 2, True),
     "a message that fails while it waits changes nothing": (
-        [begun(1), given(2), ended(3, "turn_2", "turn.failed"), ended(4, handoff=TARGET)], 2, False,
+        [begun(1), given(2), ended(3, "turn_2", "turn.failed"), ended(4, handoff=target(2))], 2, True,
     ),
-    "it began before what was seen": ([ended(9, handoff=TARGET)], None, True),
-    "it began before, and handed nothing over": ([ended(9)], None, False),
-    "its handoff was seen": ([given(8), ended(9, handoff=TARGET)], 8, False),
+    "its event is in no log any more": ([ended(9, handoff=target(2))], 2, True),
+    "it began before what was seen, and handed nothing over": ([ended(9)], None, True),
+    "only a failed turn is left of what was": ([ended(9, kind="turn.failed")], None, False),
 }  # fmt: skip
-"""Events of the session `ses_desk`; which event a reload has to look at, and whether the log begins too late to tell."""
+"""Events of the session `ses_desk`; which event a reload has to look at, and whether there is a result among them."""

@@ -44,11 +44,12 @@ def act(rules: Rules, step: Step, where: str) -> None:
 @pytest.mark.spec("HND-3", "HND-4")
 @pytest.mark.parametrize("case", RESULTS)
 def test_what_a_reload_looks_at(case: str) -> None:
-    events, found, cut = RESULTS[case]
+    events, found, known = RESULTS[case]
     last = LastResult(DESK)
     for number, kind, data in events:
         last.see(number, kind, data)
-    assert (last.found.id if last.found else None, last.cut) == (found, cut)
+    assert (last.found.id if last.found else None, last.known) == (found, known)
+    assert last.found is None or last.found.by == "me", "whoever asked is known from the result as well"
 
 
 def test_what_was_handled_is_kept_and_bounded() -> None:

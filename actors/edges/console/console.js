@@ -29,8 +29,6 @@ let conversation = null;
 let transcript = null;
 let view = "sessions";
 let chosen = null;
-/** The chosen session is where this tab was when it was reloaded. */
-let reloading = false;
 
 let me = null;
 
@@ -124,7 +122,7 @@ function choose(id, starts) {
     here.left(conversation.session.id, mine);
   }
   chosen = id;
-  reloading = here.enter(id, starts);
+  here.enter(id, starts);
   show(id);
 }
 
@@ -152,7 +150,7 @@ function show(id) {
   transcript = new Transcript(opened, outbox, (content) => composer.edit(content), () => me?.name ?? "You");
   headline(session);
   composer.open(id);
-  opened.open(reloading);
+  opened.open();
 }
 
 /** A session that the list does not have: an address that was kept. */
@@ -196,7 +194,7 @@ function route(starts = false) {
   }
   if (view === "sessions") {
     if (id !== chosen) choose(id, starts);
-    document.title = conversation ? `${nameOf(conversation.session)} · Callboard` : "Callboard";
+    document.title = conversation ? titled(conversation.session) : "Callboard";
   } else {
     document.title = `${view === "inbox" ? "Inbox" : "Supervisors"} · Callboard`;
     if (moved) byId(`${view}-heading`).focus({ preventScroll: true });

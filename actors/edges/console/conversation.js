@@ -6,7 +6,7 @@
 // The text of an attempt that was given up is dropped (attempt.relinquished): what stays is what the transcript will say.
 
 import { get, part } from "./api.js";
-import { LastResult, handoffOf } from "./handoffs.js";
+import { LastResult, handoffOf, resultOf } from "./handoffs.js";
 import { NEWEST } from "./link.js";
 
 const FIRST_WINDOW = 500;
@@ -36,8 +36,9 @@ export class Conversation {
   #answers = new Set();
   #settling = false;
   #settleAgain = false;
-  #reload = false;
   #last = null;
+  /** What a reload has to look at is not in the log, and the transcript is not read yet. */
+  #asks = false;
 
   constructor(session, link, onChange) {
     this.session = session;
@@ -45,9 +46,8 @@ export class Conversation {
     this.#onChange = onChange;
   }
 
-  /** Load the transcript and follow what happens; for a `reload`, from so far back that the last result is seen. */
-  open(reload) {
-    this.#reload = reload;
+  /** Load the transcript and follow what happens. */
+  open() {
     this.#link.follow(this.session.id, NEWEST);
     this.settle();
   }
@@ -127,6 +127,7 @@ export class Conversation {
     }
     this.loaded = true;
     this.#onChange("entries");
+    if (this.#asks) this.#tell(this.#newest());
   }
 
   /** Follow from a little before the newest event: far enough to know all that the running turn has said. */
@@ -143,14 +144,29 @@ export class Conversation {
   }
 
   #replayed() {
-    const cut = [...this.turns.values()].some((turn) => turn.cut) || (this.#reload && this.#last.cut);
+    const cut = [...this.turns.values()].some((turn) => turn.cut);
     if (cut && this.#from > this.#floor) {
       this.#replay(this.#replayTo, this.#floor + 1);
       return;
     }
     this.#onChange("turn");
+    const { known, found } = this.#last;
+    this.#asks = !known && !found;
+    if (!this.#asks) this.#tell(found);
     this.settle();
-    this.#onChange("replayed", { newest: this.#replayTo, found: this.#last.found });
+  }
+
+  #tell(found) {
+    this.#asks = false;
+    // What is newer than what was replayed comes as an event.
+    this.#onChange("replayed", { newest: this.#replayTo, found: found && found.id <= this.#replayTo ? found : null });
+  }
+
+  /** What the newest answer hands over to: of a log that has no result any more it is the last one. */
+  #newest() {
+    const answers = [...this.entries.values()].filter((entry) => entry.role === "assistant");
+    const last = answers.reduce((one, other) => (other.seq > (one?.seq ?? 0) ? other : one), null);
+    return last && resultOf(this.session.id, last, last.in_reply_to);
   }
 
   #apply(kind, data, live) {
@@ -236,7 +252,8 @@ export class Conversation {
     if (data.seq && data.content !== undefined) {
       const sender = { id: this.session.id, label: this.session.agent, kind: "session" };
       const at = live ? new Date().toISOString() : null;
-      this.#put({ seq: data.seq, role: "assistant", content: data.content, sender, in_reply_to: data.message_id, state: "delivered", at });
+      const { content, handoff, message_id, seq } = data;
+      this.#put({ seq, role: "assistant", content, sender, in_reply_to: message_id, state: "delivered", at, handoff });
     }
     this.#onChange("entries");
     this.#onChange("turn");

@@ -19,6 +19,11 @@ export function handoffOf(session, id, data) {
   return { session, id, path: data.path, channel_id: data.channel_id, confirm: data.confirm === true, by };
 }
 
+/** The handoff in a turn's result, an answer's entry or the event that ends the turn; `message` is what the turn answered. Null if none. */
+export function resultOf(session, { handoff }, message) {
+  return handoff ? handoffOf(session, handoff.event_id, { ...handoff, message_id: message }) : null;
+}
+
 const keyOf = (handoff) => `${handoff.session} ${handoff.id}`;
 
 /** What one client knows of where its user is. `open` is the open session; `frontiers` what `navigate` answered last. */
@@ -78,11 +83,11 @@ export class Rules {
 }
 
 /**
- * What a reload has to look at in a session's log: what the last result hands over to, or else the turn that runs since.
- * See events in order. `cut` says that the log which was seen begins too late to tell.
+ * What a reload has to look at in a session's log: the handoff of the turn that runs, or else what the last result there says.
+ * See events in order. `known` says that there is a result; if none is, the last one is the transcript's newest answer.
  */
 export class LastResult {
-  cut = true;
+  known = false;
   #session;
   #turn = null;
   #running = null;
@@ -97,20 +102,15 @@ export class LastResult {
   }
 
   see(id, kind, data) {
-    if (kind === "turn.failed") {
-      // It has no result; and one that fails while it waits is not the turn that runs.
-      if (data.turn_id === this.#turn) this.#running = null;
-    } else if (data.turn_id !== undefined) {
-      if (data.turn_id !== this.#turn) this.#running = null;
-      this.#turn = data.turn_id;
-    }
     if (kind === "turn.handoff") {
+      this.#turn = data.turn_id;
       this.#running = handoffOf(this.#session, id, data);
+    } else if (kind === "turn.failed" && data.turn_id === this.#turn) {
+      this.#running = null; // it has no result
     } else if (kind === "turn.completed" || kind === "turn.stopped") {
-      const handed = Boolean(data.handoff);
-      this.cut = handed && this.#running === null;
-      this.#result = handed ? this.#running : null;
+      this.known = true;
       this.#running = null;
+      this.#result = resultOf(this.#session, data, data.message_id);
     }
   }
 }

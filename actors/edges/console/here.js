@@ -60,7 +60,7 @@ export class Here {
 
   /**
    * The page shows a session, or none. It is the user who went there, unless it was followed to, or the page starts where this tab was: then
-   * it is a reload, and true is returned.
+   * it is a reload, and a handoff that was missed is newer than where the user went last.
    */
   enter(id, starts) {
     const before = this.#rules.open;
@@ -77,7 +77,6 @@ export class Here {
       this.#link.navigate(id);
     }
     this.#changed();
-    return reload;
   }
 
   /** A session is shown: say where that is. */
@@ -113,7 +112,7 @@ export class Here {
     for (const handoff of this.#held.splice(0)) this.consider(handoff);
   }
 
-  /** What was in the open session before is known: `found` is its last result's handoff, of a reload the one to look at. */
+  /** What was in the open session before is known: `found` is its last result's handoff, or that of the turn that runs. */
   replayed(session, { newest, found }) {
     if (this.#blind) {
       this.#blind = false;

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import attrs
 import httpx
 
+from ...storage.model.addresses import clean_label
 from ...storage.model.errors import (
     CallboardError,
     InvalidField,
@@ -26,10 +27,10 @@ from ...storage.model.errors import (
 from ...storage.wire import parse_object
 
 SECONDS: Final = 30.0
-
 RECENT: Final = 99
 """Entries among which the newest answer is looked for."""
 Entries = list[dict[str, Any]]
+
 
 @attrs.frozen
 class Place:
@@ -43,8 +44,8 @@ class Place:
 
     @property
     def name(self) -> str:
-        """What people call it."""
-        return self.path or self.title or self.session
+        """What people call it, on one printable line: a title is whatever its author likes, and this may be spoken."""
+        return self.path or clean_label(self.title) or self.session
 
     @property
     def above(self) -> list[str]:
@@ -83,7 +84,6 @@ class Rest:
         except NotFound:
             return None
 
-    async def _get(self, address: str, query: dict[str, str] | None = None) -> dict[str, Any]:
     async def newest_answer(self, session: str) -> dict[str, Any] | None:
         """The newest answer in a transcript, None if none is among the newest 99 entries. Raises `UnknownTarget`."""
 
@@ -94,6 +94,7 @@ class Rest:
         answers = [entry for entry in await newest_entries(read, RECENT) if entry["role"] == "assistant"]
         return answers[-1] if answers else None
 
+    async def _get(self, address: str, query: dict[str, str] | None = None) -> dict[str, Any]:
         try:
             try:
                 answer = await self._client.get(address, params=query)
@@ -107,7 +108,6 @@ class Rest:
         raise _refusal(answer)
 
 
-@asynccontextmanager
 async def newest_entries(read: Callable[[int, int], Awaitable[Entries]], count: int) -> Entries:
     """The last `count` entries, at most 99, of a transcript of which `read(after, limit)` gives those above a number.
 
@@ -125,6 +125,7 @@ async def newest_entries(read: Callable[[int, int], Awaitable[Entries]], count: 
     return (await read(max(0, low - count), 2 * count + 1))[-count:]
 
 
+@asynccontextmanager
 async def open_rest(url: str, token: str, tls: ssl.SSLContext | None) -> AsyncIterator[Rest]:
     """A client of the server at `url`; it asks nothing yet. Raises `InvalidField`."""
     try:

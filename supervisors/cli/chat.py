@@ -224,7 +224,7 @@ class Chat:
 
     async def _opened(self, opened: Opened) -> None:
         place, session = opened.place, opened.place.session
-        self.screen.at(place.name)
+        self.screen.at(place)
         if not self.screen.interactive:
             return
         if opened.by is not By.START:
@@ -250,7 +250,7 @@ class Chat:
         if ours or (show.seq is not None and show.seq <= self.seen.get(session, 0)):
             return
         if self.screen.interactive or show.message_id in self.waiting or show.kind is ShowKind.GAP:
-            self.screen.show(show, said.place.name)
+            self.screen.show(show, said.place)
         if show.kind in (ShowKind.ANSWER, ShowKind.FAILED, ShowKind.GAP):
             self.screen.prompt()
 
@@ -258,7 +258,7 @@ class Chat:
         if ended.message_id not in self.waiting:
             return
         if ended.message_id != ended.show.message_id and not self.screen.interactive and ended.show.whole:
-            self.screen.show(attrs.evolve(ended.show, text=ended.show.whole, streaming=False), ended.place.name)
+            self.screen.show(attrs.evolve(ended.show, text=ended.show.whole, streaming=False), ended.place)
         self.failed = self.failed or ended.failed
         self.waiting.pop(ended.message_id).set()
 

@@ -12,7 +12,7 @@ from ..settings import load_settings
 from .arguments import Asked, Paged
 from .asking import ask, wants_json
 from .board import Found, Json
-from .output import as_json, line, more, note, table
+from .output import as_json, line, more, note, one_line, table
 from .views import state_of, who
 
 
@@ -46,7 +46,7 @@ def sessions_read_command(session: str, after: int, asked: Asked) -> int:
         as_json(answer)
         return 0
     for entry in answer["entries"]:
-        sender = who(entry)
+        sender = one_line(who(entry))
         what = "" if entry["role"] == "user" else f" ({entry['role']})"
         state = "" if entry["state"] == "delivered" else f" [{entry['state']}]"
         line(f"{entry['seq']} {sender}{what}{state}: {entry['content']}")

@@ -1,7 +1,7 @@
 """What the commands print: lines, tables, JSON, problems, and a sign of life while something takes long.
 
 Invariant: stdout has what was asked for and nothing else; everything about the asking goes to stderr. What others wrote is printed with
-its control characters made harmless.
+its control characters made harmless, and what they named on the line of the name (`one_line`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CLEAR: Final = "\r\x1b[K"
 
 def problem(line: str) -> None:
     """One line on stderr about what went wrong."""
-    _put(sys.stderr, f"callboard: {' '.join(plain(line).split())}\n")
+    _put(sys.stderr, f"callboard: {one_line(line)}\n")
 
 
 def note(line: str) -> None:
@@ -56,6 +56,11 @@ def wipe() -> None:
 def plain(text: str) -> str:
     """`text` without what a terminal would obey; line breaks and tabs stay."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def one_line(text: str) -> str:
+    """The same on one line: a title, a label or a purpose that others gave stands where it was put, and makes no line of its own."""
+    return " ".join(plain(text).split())
 
 
 def repair_streams() -> None:
@@ -96,7 +101,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns under headings. On a terminal the last column is cut to the line; elsewhere nothing is."""
     from rich.cells import cell_len, set_cell_size
 
-    cells = [[*headings], *([" ".join(plain(cell).split()) for cell in row] for row in rows)]
+    cells = [[*headings], *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(cell_len(row[i]) for row in cells) for i in range(len(headings))]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for row in cells:

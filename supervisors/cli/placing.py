@@ -6,7 +6,7 @@ from ...actors.namespace.paths import drawn
 from .arguments import Asked
 from .asking import ask, wants_json
 from .board import Found, Json
-from .output import as_json, line, table
+from .output import as_json, line, one_line, table
 
 
 def sessions_tree_command(asked: Asked) -> int:
@@ -41,7 +41,7 @@ def sessions_rename_command(session: str, path: str | None, title: str | None, a
     if wants_json(asked):
         as_json(changed)
     else:
-        line(f"{changed['path'] or changed['id']}: {changed['title'] or '-'}")
+        line(f"{changed['path'] or changed['id']}: {one_line(changed['title']) or '-'}")
     return 0
 
 
@@ -65,8 +65,8 @@ def policy_set_command(rule: Json, project: str | None, asked: Asked) -> int:
 
 def _told(entry: Json) -> str:
     confirm = " (asks first)" if entry["confirm"] else ""
-    title = f"  {entry['title']}" if entry["title"] else ""
-    return f"{entry['agent']}{confirm}{title}"
+    title = one_line(entry["title"])
+    return f"{entry['agent']}{confirm}  {title}".rstrip()
 
 
 def _tell(rules: Json, asked: Asked) -> int:

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import attrs
 
-from ...actors.client import Show, ShowKind
+from ...actors.client import Place, Show, ShowKind
 from .lines import PROMPT, Lines
-from .output import line, note, piece, plain, wipe
+from .output import line, note, one_line, piece, wipe
+from .views import who
 
 AGAIN: Final = "(starting again)"
 NAME_MOST: Final = 40
@@ -26,9 +27,9 @@ class Screen:
     interactive: bool
     lines: Lines
     transcript: Callable[[str], str]
-    """The command that shows all of a session, by its name."""
-    where: str = attrs.field(default="", init=False)
-    """The name of the open session."""
+    """The command that shows all of a session, by its path or id: a title is no argument."""
+    where: Place | None = attrs.field(default=None, init=False)
+    """The open session."""
     _open: bool = attrs.field(default=False, init=False)
     """The cursor is within a line of streamed text."""
     _prompted: bool = attrs.field(default=False, init=False)
@@ -36,23 +37,23 @@ class Screen:
 
     def entry(self, entry: dict[str, Any]) -> None:
         """A line of the transcript so far."""
-        line(f"{entry['sender']['label'] or entry['sender']['id']}: {entry['content']}")
+        line(f"{one_line(who(entry))}: {entry['content']}")
 
-    def at(self, name: str) -> None:
+    def at(self, place: Place) -> None:
         """This session is open from here on."""
-        self.where = name
-        short = " ".join(plain(name).split())
+        self.where = place
+        short = place.name
         self.lines.prompt = (short if len(short) <= NAME_MOST else f"…{short[-NAME_MOST:]}") + PROMPT
 
-    def show(self, show: Show, where: str) -> None:
-        """The next thing of the open session; of another one, `where`, only how it ends, as two streams can't be read at once."""
-        if self.interactive and where != self.where:
-            self._aside(show, where)
+    def show(self, show: Show, place: Place) -> None:
+        """The next thing of the open session; of another one only how it ends, as two streams can't be read at once."""
+        if self.interactive and (self.where is None or place.session != self.where.session):
+            self._aside(show, place.name)
             return
         match show.kind:
             case ShowKind.POST:
                 self._break()
-                line(f"{show.label}: {show.text}")
+                line(f"{one_line(show.label)}: {show.text}")
             case ShowKind.TEXT:
                 if not self._open or self._prompted:
                     self._begin()
@@ -73,7 +74,7 @@ class Screen:
                 note(f"failed: {show.text}")
             case ShowKind.GAP:
                 self._break()
-                note(f"some events are gone; all that was said: {self.transcript(where)}")
+                note(f"some events are gone; all that was said: {self.transcript(place.path or place.session)}")
 
     def ask(self) -> None:
         """A line is about to be asked for."""
@@ -103,7 +104,7 @@ class Screen:
     def remark(self, text: str) -> None:
         """Something about the conversation."""
         self._break()
-        note(f"({text})")
+        note(f"({one_line(text)})")
 
     def connection(self, connected: bool) -> None:
         """The connection was made or lost."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from callboard.tests.flows.browser_kit import console
+from callboard.tests.flows.test_browser_senses import HEARD
+from callboard.tests.unit.hostile_kit import TITLES
 
 pytestmark = pytest.mark.browser
+ISOLATED = """((css, title) => [...document.querySelectorAll(css)].some((node) => [node, ...node.querySelectorAll("*")].some((part) =>
+  part.textContent === title && !part.firstElementChild && getComputedStyle(part).unicodeBidi === "isolate")))"""
+"""Whether a text stands there, in an element of its own whose marks of direction hold inside it alone."""
 COUNTED = " ".join(map(str, range(1, 31)))
 
 
@@ -121,6 +127,51 @@ async def test_what_is_written_is_shown_as_text_and_never_run(tmp_path: Path) ->
         await page.shows(".entry.theirs .text", "onerror")
         assert (await page.transcript())[1][1] == hostile.rstrip()
         assert await page.js("document.querySelectorAll('main img, main script, main b').length") == 0
+
+
+@pytest.mark.spec("OPS-1", "HND-4")
+async def test_titles_are_shown_as_text_and_turn_nothing_around(tmp_path: Path) -> None:
+    """ "Template syntax, markup, control characters, right-to-left marks … in … titles … stay inert" wherever the console names a session.
+
+    Purposes are shown nowhere in it.
+    """
+    async with console(tmp_path) as desk:
+        page = desk.page
+        await page.at_each_start(HEARD)
+        async with desk.serving.http as http:
+            opened = [await http.post("/v1/sessions", json={"agent": "front-desk", "title": title}) for title in TITLES]
+            ids = [answer.json()["id"] for answer in opened]
+            shy = f"/v1/sessions/{await desk.serving.session('/shy')}"
+            assert (await http.patch(shy, json={"title": TITLES[4]})).status_code == 200
+        await page.reload()
+        for session, title in zip(ids, TITLES, strict=True):
+            await page.js("void (location.hash = `#/s/${arguments[0]}`)", session)
+            await page.until(f"document.querySelector('#conversation-title').textContent === {json.dumps(title)}")
+            for css in (f".row[href$='{session}']", "#conversation-title", "#where"):
+                assert await page.js(f"{ISOLATED}(...arguments)", css, title), (css, title)
+            shown = await page.js("document.title")
+            assert (shown.isprintable(), shown.endswith(" · Callboard")) == (True, True), shown
+            # Another client asks there: this one is offered it, and a screen reader is told in one line.
+            asked = {"content": "take me to deploy", "message_id": f"other::{session[-32:]}"}
+            async with desk.serving.http as http:
+                assert (await http.post(f"/v1/sessions/{session}/messages", json=asked)).status_code == 202
+            await page.shows("#offer", "offers to take you to /ops/deploy.")
+            assert await page.js(f"{ISOLATED}(...arguments)", "#offer-text", title), title
+            told = await page.until("said.find((text) => text.includes(' offers to take you to /ops/deploy.'))")
+            assert (told.isprintable(), told.startswith("front-desk at ")) == (True, True), told
+            await page.click("#offer-close")
+            await page.js("void (said.length = 0)")
+        shy_row = f".row[href$='{shy.rpartition('/')[2]}'] .row-about"
+        assert await page.js(f"{ISOLATED}(...arguments)", shy_row, TITLES[4]), "it stands beside the agent's name"
+        await page.click("nav.views a[data-view=inbox]")
+        await page.until(f"all('.card').length === {len(TITLES)}")
+        for session, title in zip(ids, TITLES, strict=True):
+            assert await page.js(f"{ISOLATED}(...arguments)", f".card-head a[href$='{session}']", title), title
+        options = await page.js(
+            "[...document.querySelectorAll('#inbox-session option')].map((node) => node.textContent)"
+        )
+        assert all(option.isprintable() for option in options)
+        assert await page.js("document.querySelectorAll('main img, main b, #offer img, #offer b').length") == 0
 
 
 @pytest.mark.spec("OPS-1")

@@ -12,6 +12,7 @@ import callboard
 from callboard.supervisors.demo import demonstration
 from callboard.supervisors.team import open_places
 from callboard.tests.flows.cli_kit import Here, Local, serving
+from callboard.tests.unit.hostile_kit import TITLES
 
 
 @pytest.fixture
@@ -55,6 +56,24 @@ def test_a_rename_and_the_tree(seeded: Path, local: Local) -> None:
     )
     assert "required" in local("sessions", "rename", "/ops/release", folder=seeded).refusal
     assert "must not end with /" in local("sessions", "rename", "/ops/release", "/ops/", folder=seeded).refusal
+
+
+def test_a_title_stays_on_its_line(seeded: Path, local: Local) -> None:
+    """ "Template syntax, markup, control characters, right-to-left marks and 10,000-character titles stay inert": no line is made by one."""
+    for title in TITLES:
+        changed = local("sessions", "rename", "/ops/deploy", "--title", title, folder=seeded).out
+        tree = local("sessions", "list", "--tree", folder=seeded).out
+        listed = local("sessions", "list", folder=seeded).out
+        for shown, lines in ((changed, 1), (tree, 5), (listed, 4)):
+            assert (shown.count("\n"), len(shown.splitlines())) == (lines, lines), title
+            assert shown.replace("\n", "").isprintable(), title
+        (place,) = [line for line in tree.splitlines() if line.startswith("    deploy ")]
+        assert place.startswith("    deploy   deploy  ")
+        told = local("sessions", "list", "--path", "/ops/deploy", "--json", folder=seeded).json["sessions"][0]
+        assert told["title"] == title, "a program is told the title as it is"
+    refused = local("sessions", "rename", "/ops/deploy", "--title", "t" * 10_000, folder=seeded).refusal
+    assert refused.startswith("title: ")
+    assert len(refused) < 100
 
 
 @pytest.mark.spec("NS-4")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from callboard.tests.flows.edge_kit import Served
+from callboard import CallboardError, Turn
+from callboard.tests.flows.edge_kit import Served, serving_runtime
 
 JSON = "application/json"
 DEEP = b'{"content":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -186,6 +188,40 @@ async def test_sessions_that_are_wrong(served: Served, caplog: pytest.LogCapture
     assert not wrong
     assert len((await served.client.get("/v1/sessions")).json()["sessions"]) == 1
     assert not caplog.records
+
+
+async def test_a_title_of_10_000_characters_is_refused_however_it_is_given(tmp_path: Path) -> None:
+    """Over HTTP, by an agent's own doing and by a tool; by the command line in `test_cli_places`. Nothing of it reaches a store."""
+    long, refusals = "t" * 10_000, list[tuple[str, str | None]]()
+
+    async def namer(turn: Turn) -> str:
+        for way in (
+            lambda: turn.desk.rename(turn.scope, turn.session.id, title=long),
+            lambda: turn.desk.open(turn.scope, "namer", title=long),
+            lambda: turn.tools.agent("work", title=long),
+        ):
+            try:
+                await way()
+            except CallboardError as refusal:
+                refusals.append((refusal.code, refusal.path))
+            except Exception as error:  # of the test's own doing: it would be tried again and again
+                refusals.append((repr(error), None))
+        return "done"
+
+    async with serving_runtime(tmp_path, agents={"namer": namer}) as served:
+        await served.runtime.set_policy(agents="rename")
+        session = await served.open("namer", path="/ops/deploy", title="Deploys")
+        for method, path, body in (
+            ("POST", "/v1/sessions", {"agent": "namer", "title": long}),
+            ("PATCH", f"/v1/sessions/{session}", {"title": long}),
+            ("PATCH", f"/v1/sessions/{session}", {"title": long, "path": "/ops/release"}),
+        ):
+            error = await served.refused(method, path, 400, "invalid_field", json=body)
+            assert (error["path"], len(error["message"]) < 100) == ("title", True)
+        await served.say(session, "name yourself")
+        assert refusals == [("invalid_field", "title")] * 3
+        sessions = (await served.client.get("/v1/sessions")).json()["sessions"]
+    assert {(one["path"], one["title"]) for one in sessions} == {("/", ""), ("/ops/deploy", "Deploys")}
 
 
 @pytest.mark.spec("EVT-3")

@@ -11,6 +11,7 @@ import pytest
 from callboard.storage.model.errors import RuntimeFailed, StoreLocked
 from callboard.supervisors.cli import output
 from callboard.supervisors.cli.refusals import refusal_in
+from callboard.tests.unit.hostile_kit import TITLES
 
 
 class Screen(io.StringIO):
@@ -31,6 +32,15 @@ class Screen(io.StringIO):
 def test_a_problem_is_one_line_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
     output.problem("two\nlines, \x1b[31mred\x1b[0m\tand\ra tab")
     assert capsys.readouterr() == ("", "callboard: two lines, \ufffd[31mred\ufffd[0m and\ufffda tab\n")
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_a_name_that_others_gave_stays_on_its_line_and_commands_no_terminal(title: str) -> None:
+    """Control characters and right-to-left marks in a title stay inert."""
+    name = output.one_line(title)
+    assert name.isprintable()
+    assert name == name.strip()
+    assert [*filter(str.isalnum, name)] == [*filter(str.isalnum, title)], "all that can be read of it is there"
 
 
 def test_json_is_one_line_in_ascii(capsys: pytest.CaptureFixture[str]) -> None:

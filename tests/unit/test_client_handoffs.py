@@ -11,7 +11,9 @@ from callboard.actors.client import FileMemory, InMemory, Kept, LastResult, Open
 from callboard.actors.client.handoffs import HANDLED_MOST, Handoff, Key, handoff_of, post_id, poster
 from callboard.actors.client.notices import By
 from callboard.storage.model.ids import check_message_id
+from callboard.storage.model.limits import LABEL_CHARS
 from callboard.tests.unit.handoff_kit import DEPLOY, DESK, RESULTS, RULES, Step, handed
+from callboard.tests.unit.hostile_kit import TITLES
 
 
 @pytest.mark.spec("HND-4", "HND-5")
@@ -75,6 +77,26 @@ def test_a_post_says_which_client_made_it() -> None:
 )
 def test_a_voice_says_one_short_thing(path: str | None, title: str, cue: str) -> None:
     assert Opened(Place("ses_1", path, "deploy", title), By.HANDOFF).cue == cue
+
+
+@pytest.mark.spec("HND-5")
+@pytest.mark.parametrize("title", TITLES)
+def test_a_cue_is_one_short_printable_line_whatever_the_title_is(title: str) -> None:
+    """ "Template syntax, markup, control characters, right-to-left marks" in a title stay inert, also where they would be spoken."""
+    place = Place("ses_1", None, "deploy", title)
+    cue = Opened(place, By.HANDOFF).cue
+    assert cue.isprintable()
+    assert len(cue) <= LABEL_CHARS + len("Now at .")
+    assert place.name.isprintable()
+    assert Place("ses_1", None, "deploy", "\u202e \n\x1b").name == "ses_1", "nothing is left of it to be said"
+
+
+@pytest.mark.spec("HND-5")
+def test_the_cue_is_what_the_readme_says_that_it_is() -> None:
+    """ "What switching looks and sounds like in voice: a spoken cue, a chime, or silence": README's answer is the code's."""
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    (line,) = [line for line in readme.splitlines() if line.startswith("| what switching sounds like in voice |")]
+    assert f'one short cue ("{Opened(Place("ses_1", "/ops/deploy", "deploy"), By.HANDOFF).cue}")' in line
 
 
 @pytest.mark.parametrize(

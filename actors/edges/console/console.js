@@ -6,7 +6,7 @@
 import { actIn, call, part, post } from "./api.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
-import { announce, byId, el, setText } from "./dom.js";
+import { announce, byId, el, oneLine, setNames, setText } from "./dom.js";
 import { Health } from "./health.js";
 import { Here } from "./here.js";
 import { Inbox } from "./inbox.js";
@@ -102,9 +102,11 @@ function listed() {
 function headline(session) {
   here.shown(session);
   setText(byId("conversation-title"), nameOf(session));
-  setText(byId("conversation-about"), [session.title && session.path ? session.title : "", session.agent, session.status].filter(Boolean).join(" · "));
-  document.title = view === "sessions" && chosen ? `${nameOf(session)} · Callboard` : "Callboard";
+  setNames(byId("conversation-about"), [session.title && session.path ? session.title : "", session.agent, session.status].filter(Boolean));
+  document.title = view === "sessions" && chosen ? titled(session) : "Callboard";
 }
+
+const titled = (session) => `${oneLine(nameOf(session))} · Callboard`;
 
 /** Show where a handoff leads. What was being written is kept for the session that is left. */
 function follow(session) {

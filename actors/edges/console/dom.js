@@ -1,6 +1,9 @@
 // Elements and words. Here: making elements, keyed lists, times for people. Not here: what is shown.
 //
-// Invariant: data reaches the page as text nodes and attribute values only, never as markup.
+// Invariant: data reaches the page as text nodes and attribute values only, never as markup; and a name that others gave stands in an
+// element of its own, isolated, so that marks of direction in it turn nothing around that stands beside it.
+
+const BETWEEN = " · ";
 
 /** An element. `attributes`: on* are listeners, true sets a bare attribute, false/null/undefined leave it out. Children: nodes or text. */
 export function el(name, attributes = {}, ...children) {
@@ -31,6 +34,19 @@ export function arrange(parent, nodes) {
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
+
+/** A name that others gave, beside other text. */
+export const name = (text) => el("bdi", {}, text);
+
+/** Set names in a row, each by itself, if they differ as above. */
+export function setNames(node, names) {
+  if (node.textContent === names.join(BETWEEN)) return;
+  node.replaceChildren(...names.flatMap((text, at) => (at ? [BETWEEN, name(text)] : [name(text)])));
+}
+
+/** A name where nothing but text can be: on one line, and without marks that are not seen; the joiners of words and emoji stay. */
+export const oneLine = (text) =>
+  text.replaceAll(/(?![\u200c\u200d])[\p{Cf}\p{Co}\p{Cs}\p{Cn}]/gu, "").replaceAll(/[\p{Cc}\p{Z}]+/gu, " ").trim();
 
 /** Say something to a screen reader, once it is whole. */
 export function announce(text) {

@@ -5,7 +5,7 @@
 // Invariant: what is said goes to the open session. It changes by the user's own doing, of which the server is told, or by the rules.
 
 import { call, part } from "./api.js";
-import { announce, byId, el, setText } from "./dom.js";
+import { announce, byId, el, name, oneLine, setText } from "./dom.js";
 import { Rules, handoffOf } from "./handoffs.js";
 import { nameOf } from "./sessions.js";
 import { claimTab, keepTab } from "./tab.js";
@@ -82,7 +82,7 @@ export class Here {
   /** A session is shown: say where that is. */
   shown(session) {
     this.#draw(session);
-    if (this.#aloud) announce(`Opened ${nameOf(session)}`);
+    if (this.#aloud) announce(`Opened ${oneLine(nameOf(session))}`);
     this.#aloud = false;
   }
 
@@ -201,9 +201,10 @@ export class Here {
   #offer(handoff) {
     const from = this.#sessions.all.get(handoff.session);
     this.#offered = handoff;
-    const text = `${from ? `${from.agent} at ${nameOf(from)}` : "Another session"} offers to take you to ${handoff.path}.`;
-    if (byId("offer").hidden || byId("offer-text").textContent !== text) announce(text);
-    setText(byId("offer-text"), text);
+    const who = from ? [name(from.agent), " at ", name(nameOf(from))] : ["Another session"];
+    const offer = el("p", {}, ...who, ` offers to take you to ${handoff.path}.`);
+    if (byId("offer").hidden || byId("offer-text").textContent !== offer.textContent) announce(oneLine(offer.textContent));
+    byId("offer-text").replaceChildren(...offer.childNodes);
     setText(byId("offer-open"), `Open ${handoff.path}`);
     byId("offer").hidden = false;
   }
@@ -251,8 +252,8 @@ export class Here {
     this.#drawn = stamp;
     const last = session.path && session.path !== "/" ? session.path.slice(session.path.lastIndexOf("/") + 1) : nameOf(session);
     byId("where").replaceChildren(
-      ...levels.map(({ name, id }) => el("li", {}, id ? el("a", { href: `#/s/${part(id)}` }, name) : name)),
-      el("li", { "aria-current": "page" }, last));
+      ...levels.map((level) => el("li", {}, level.id ? el("a", { href: `#/s/${part(level.id)}` }, level.name) : level.name)),
+      el("li", { "aria-current": "page" }, name(last)));
   }
 }
 

@@ -4,7 +4,7 @@
 
 import { get } from "./api.js";
 import { cancelButton, detailsOf, requeueButton } from "./details.js";
-import { arrange, byId, el, named, setText, when, words } from "./dom.js";
+import { arrange, byId, el, name, named, oneLine, setText, when, words } from "./dom.js";
 import { nameOf } from "./sessions.js";
 
 const PAGE = 50;
@@ -81,7 +81,7 @@ export class Inbox {
     const have = [...select.options].slice(1);
     if (have.length === wanted.length && wanted.every((session, at) => have[at].value === session.id)) return;
     const chosen = select.value;
-    select.replaceChildren(select.options[0], ...wanted.map((session) => el("option", { value: session.id }, nameOf(session))));
+    select.replaceChildren(select.options[0], ...wanted.map((session) => el("option", { value: session.id }, oneLine(nameOf(session)))));
     select.value = chosen;
     if (select.value !== chosen) select.value = "";
   }
@@ -104,7 +104,7 @@ export class Inbox {
     const short = message.content.length > PREVIEW_CHARS ? `${message.content.slice(0, PREVIEW_CHARS)}…` : message.content;
     const head = el("p", { class: "card-head" },
       el("span", { class: "who" }, named(message.sender)), " to ",
-      el("a", { href: `#/s/${encodeURIComponent(message.session)}` }, session ? nameOf(session) : message.session), when(message.created_at));
+      el("a", { href: `#/s/${encodeURIComponent(message.session)}` }, name(session ? nameOf(session) : message.session)), when(message.created_at));
     const foot = el("div", { class: "card-foot" }, stages(message));
     if (message.reason || message.last_error) {
       foot.append(el("p", { class: "why" }, [message.reason && words(message.reason), message.last_error].filter(Boolean).join(": ")));

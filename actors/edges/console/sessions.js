@@ -4,7 +4,7 @@
 // Invariant: the list holds at most SESSIONS_MOST sessions and shows ROWS of them at a time; what is left out is said.
 
 import { get } from "./api.js";
-import { arrange, byId, el, setText } from "./dom.js";
+import { arrange, byId, el, setNames, setText } from "./dom.js";
 
 const SESSIONS_MOST = 5000;
 const PAGE = 200;
@@ -120,7 +120,7 @@ export class Sessions {
       this.#rows.set(session.id, row);
     }
     setText(row.name, nameOf(session));
-    setText(row.about, [session.title && session.path ? session.title : "", session.agent].filter(Boolean).join(" · "));
+    setNames(row.about, [session.title && session.path ? session.title : "", session.agent].filter(Boolean));
     setText(row.dot, session.status);
     row.dot.dataset.state = session.status;
     row.node.dataset.depth = Math.min(depth, 4);

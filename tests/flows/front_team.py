@@ -8,14 +8,18 @@ import trio
 
 import callboard
 from callboard import Turn
+from callboard.actors.namespace.directory import paths_named
 
+ASKED = "take me to "
 HAND_OVER, LET_GO = "hand-over", "let-go"
 """Files in the server's folder: while one is missing, a turn waits in front of its handoff, or of its end."""
 
 
 async def guide(turn: Turn) -> str:
-    """`to PATH …`; `late PATH …` waits in front of it, `slow PATH …` behind it, `both PATH …` twice; anything else is said back."""
+    """`take me to NAME`; `to PATH …`; `late PATH …` waits in front of it, `slow PATH …` behind it, `both PATH …` twice; else it is said back."""
     word, *paths = turn.text.split()
+    if turn.text.startswith(ASKED):
+        word, paths = "to", await paths_named(turn.desk, turn.scope, turn.text.removeprefix(ASKED))
     if word not in ("to", "late", "slow", "both"):
         return f"{turn.session.path} heard {turn.text}"
     if word in ("late", "both"):

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 AT = "text('#conversation-title')"
 OPENED = "said.filter((text) => text === 'Opened /ops/deploy').length"
 CLIENT = "JSON.parse(sessionStorage.getItem('callboard.tab')).client"
-HANDED = "frames_heard.filter((frame) => frame.kind === 'turn.handoff').length"
+HANDED = "frames_heard.filter((frame) => frame.kind === 'turn.handoff').map((frame) => `${frame.session} ${frame.id}`)"
 TABLE = """(async (cases, results, session) => {
   const { Rules, LastResult, handoffOf } = await import("/console/handoffs.js");
   const faults = [];
@@ -72,10 +72,10 @@ async def settled(page: Page, path: str, *, heard: str = "hello") -> None:
 
 
 @pytest.mark.spec("HND-4", "HND-5")
-async def test_take_me_there_switches_the_open_session_once(tmp_path: Path) -> None:
+async def test_take_me_to_deploy_switches_the_open_session_once(tmp_path: Path) -> None:
     async with at_desk(tmp_path) as desk:
         page = desk.page
-        await page.say("to /ops/deploy")
+        await page.say("take me to deploy")
         await page.until(f"{AT} === '/ops/deploy' && {OPENED} === 1")
         assert await page.js("document.activeElement.id") == "text", "who was writing can go on writing"
         assert await page.js("[...document.querySelectorAll('#where li')].map((node) => node.textContent)") == [
@@ -86,14 +86,29 @@ async def test_take_me_there_switches_the_open_session_once(tmp_path: Path) -> N
         await settled(page, "/ops/deploy")
         await page.reload()
         await settled(page, "/ops/deploy", heard="again")
-        # Back where the handoff still is the last result, and comes again with the replay: it was acted upon.
-        heard = await page.js(HANDED)
-        await page.click("#go-back")
-        await settled(page, "/")
-        assert await page.js(HANDED) > heard
-        await page.reload()
-        await settled(page, "/", heard="after a reload")
         assert [entry["content"] for entry in await desk.serving.transcript("/ops/deploy")][::2] == ["hello", "again"]
+
+
+@pytest.mark.spec("HND-2", "HND-4")
+async def test_a_replayed_stream_moves_nobody_twice(tmp_path: Path) -> None:
+    """ "The client records the handoff's event id as handled so replays do not switch the user twice."
+
+    The user is back by another handoff, which is no navigation: only that the event was handled keeps it from moving them again.
+    """
+    async with at_desk(tmp_path) as desk:
+        page = desk.page
+        await page.say("take me to deploy")
+        await page.until(f"{AT} === '/ops/deploy' && {HANDED}.length === 1")
+        await page.say("to /")
+        await page.until(f"{AT} === '/' && {HANDED}.length === 3")
+        first, back, again = await page.js(HANDED)
+        assert first == again != back, "the session's stream was replayed"
+        await page.reload()
+        await page.until(f"{HANDED}.length > 0")
+        assert await page.js(HANDED) == [first], "the page that was loaded anew has heard it too"
+        await settled(page, "/")
+        assert await page.js(OPENED) == 0
+        assert await page.js("all('#offer').length") == 0
 
 
 @pytest.mark.spec("HND-3", "HND-4")

@@ -36,13 +36,23 @@ function load() {
 }
 
 /** Hold the id while this page lives. False if another page does; one that is just being left lets go in time. */
-function mine(client) {
+async function mine(client) {
   if (!navigator.locks) return true;
+  const end = Date.now() + CLAIM_MS;
+  while (!(await free(client))) {
+    if (Date.now() > end) return false;
+    await new Promise((resolve) => { setTimeout(resolve, CLAIM_MS / 10); });
+  }
+  return true;
+}
+
+/** Hold it if nobody does. Asked, and not waited for under a limit: on a busy machine the answer that it is free may come after any limit. */
+function free(client) {
   return new Promise((resolve) => {
     navigator.locks
-      .request(`callboard.tab.${client}`, { signal: AbortSignal.timeout(CLAIM_MS) }, () => {
-        resolve(true);
-        return new Promise(() => {});
+      .request(`callboard.tab.${client}`, { ifAvailable: true }, (lock) => {
+        resolve(lock !== null);
+        return lock && new Promise(() => {});
       })
       .catch(() => resolve(false));
   });

@@ -123,27 +123,6 @@ class Desk:
             return (await self.open(scope, default, path=ROOT, by=By.OPERATOR)).session
         return await self.store.reads.session_at(scope, ROOT)
 
-    async def check_edge(self, scope: Scope, sender: Sender, target: Session) -> None:
-        """Refuse what an agent would send to a session that the project's rules keep it from: the one place that does (NS-4).
-
-        A session and its own children may write to each other. Raises `NotPermitted`.
-        """
-        if sender.kind != "session":
-            return
-        rules, default = await self.store.reads.rules(scope), self.tuning.edge
-        if rules.all_collaborate(default):
-            return
-        source = await self.store.reads.session(scope, sender.id)
-        if target.parent != source.id and source.parent != target.id:
-            places = [await self._place(scope, session) for session in (source, target)]
-            rules.check_send(places[0], places[1], default)
-
-    async def _place(self, scope: Scope, session: Session) -> str | None:
-        """The path whose rules a session has: its own, or, for a child without one, that of the session it was started for."""
-        while session.path is None and session.parent is not None:
-            session = await self.store.reads.session(scope, session.parent)
-        return session.path
-
     async def find(self, scope: Scope, address: str) -> Session:
         """The session that an id or a path names, or a path that it had: its path now is in the answer.
 
@@ -171,8 +150,6 @@ class Desk:
 
         Raises `InvalidField`, `UnknownTarget`, `MessageConflict`, `MailboxFull`, `Busy`; `NotPermitted` for an agent, by the rules.
         """
-        if sender.kind == "session":
-            await self.check_edge(scope, sender, await self.store.reads.session(scope, _session(session)))
         op = enqueue(
             scope,
             session_address(_session(session)),
@@ -181,6 +158,7 @@ class Desk:
             kind=kind,
             message_id=message_id,
             depth_limit=self.tuning.mailbox_depth,
+            edge=self.tuning.edge,
         )
         return await self.store.apply(op)
 
@@ -257,12 +235,15 @@ class Desk:
     ) -> Receipt:
         """Accept a final message again as a new row. Raises `NotFound`, `AmbiguousId`, `IllegalMove`, `UnknownTarget`, `MailboxFull`.
 
-        With a `new_id` of the caller's making the call can be repeated: a row of that id is returned as it is.
+        With a `new_id` of the caller's making the call can be repeated: a row of that id is returned as it is. An operator may put in
+        again what a session sent before the project's rules forbade it; inside a turn it is an agent that asks, and they hold.
         """
         if new_id is not None:
             check_text(new_id, "id", ID_CHARS)
         view = await self.store.reads.message(scope, _message(message), principal=principal)
-        op = Requeue(scope, view.id, depth_limit=self.tuning.mailbox_depth)
+        op = Requeue(
+            scope, view.id, depth_limit=self.tuning.mailbox_depth, edge=self.tuning.edge if _in_turn() else None
+        )
         receipt = await self.store.apply(op if new_id is None else attrs.evolve(op, new_id=new_id))
         if not receipt.created and (await self.store.reads.message(scope, receipt.id)).requeued_from != view.id:
             raise Conflict("another message was requeued under this key", path="id")

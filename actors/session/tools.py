@@ -221,7 +221,6 @@ class AgentTools:
             call = structure(arguments, SendCall, "agent_send")
             text = check_text(call.message.strip(), "message")
             target = await self._target(call.agent_id)
-            await turn.desk.check_edge(turn.scope, turn.sender, target)
             answering = turn.message.sender.kind == "session" and turn.message.sender.id == target.id
             op = enqueue(
                 turn.scope,
@@ -236,6 +235,7 @@ class AgentTools:
                 depth_limit=turn.desk.tuning.mailbox_depth,
                 pair_limit=turn.desk.tuning.pair_per_minute,
                 max_hops=turn.desk.tuning.max_hops,
+                edge=turn.desk.tuning.edge,
             )
             return Effects({"message_id": action, "agent_id": target.id, "status": "pending"}, sends=(op,))
 

@@ -17,6 +17,7 @@ from ..model.sessions import SessionKind
 from ..model.states import Status
 from ..ops.inbox import Enqueue
 from ..rows import Row
+from .naming import check_edge
 from .tx import Clash, Tx, encode
 
 _NOT_HERE: Final = "there is no such session here"
@@ -83,7 +84,7 @@ def enqueue_all(tx: Tx, ops: Sequence[Enqueue]) -> list[Receipt | CallboardError
         if found is not None:
             outcomes.append(_same(op, box, found))
             continue
-        refusal = UnknownTarget(_NOT_HERE, path="target") if box.deleted_at is not None else _limits(tx, op, box, new)
+        refusal = _refusal(tx, op, scope, box, new)
         if refusal is not None:
             # What was accepted before is still the answer to its repeat.
             earlier = tx.one("message_by_key", (scope, op.id, op.message_id, op.sender.principal))
@@ -193,6 +194,17 @@ def _known(tx: Tx, ops: Sequence[Enqueue], scopes: Sequence[int | UnknownTarget]
     if not wanted:
         return {}
     return {(row[0], row[1], row[2]): row[3:] for row in tx.each("messages_by_key", tuple(wanted))}
+
+
+def _refusal(tx: Tx, op: Enqueue, scope: int, box: _Box, new: Sequence[_New]) -> CallboardError | None:
+    if box.deleted_at is not None:
+        return UnknownTarget(_NOT_HERE, path="target")
+    if op.edge is not None and op.sender.kind == "session" and box.session is not None:
+        try:
+            check_edge(tx, scope, op.sender.id, box.session, op.edge)
+        except CallboardError as refusal:
+            return refusal
+    return _limits(tx, op, box, new)
 
 
 def _limits(tx: Tx, op: Enqueue, box: _Box, new: Sequence[_New]) -> CallboardError | None:

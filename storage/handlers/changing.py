@@ -52,7 +52,8 @@ def requeue(tx: Tx, op: Requeue) -> Receipt:
             scope=op.scope, recipient=row[15], sender=Sender(row[7], row[8], row[20]), kind=kind, content=content[0],
             payload=row[11], id=op.new_id, message_id=None, digest=digest(row[15], kind, content[0], row[11]),
             chain=op.new_id, hops=0, reply_to=row[21], transport=row[18], destination_peer=row[19],
-            max_attempts=row[12], depth_limit=None if exempt else op.depth_limit, requeued_from=op.id,
+            max_attempts=row[12], depth_limit=None if exempt else op.depth_limit, edge=None if exempt else op.edge,
+            requeued_from=op.id,
         ),
     )  # fmt: skip
 

@@ -1,8 +1,7 @@
 """Paths and rules inside a transaction: taking a path, moving a session, SetPolicy, Navigate, handing a turn's user over.
 
-Not here: what the rules mean (`model/policies`), and whether agents may write to each other, which is asked just before a send is recorded
-(`Desk.check_edge`). Invariant: whatever is decided here by a path or a rule is decided by their rows in the transaction that writes it; a
-refusal comes before the first write.
+Not here: what the rules mean (`model/policies`). Invariant: whatever is decided here by a path or a rule is decided by their rows in the
+transaction that writes it; a refusal comes before the first write.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from ..model.policies import (
     ROOT,
     AgentsMay,
     By,
+    Edge,
     Rules,
 )
 from ..model.sessions import Handoff, SessionKind
@@ -103,6 +103,33 @@ def navigate(tx: Tx, op: Navigate) -> Navigated:
     tx.put("navigation_put", (scope, op.principal, op.client, op.session, encode(frontiers), tx.now))
     tx.put("navigations_limit", (scope, op.principal, CLIENTS_MOST))
     return Navigated(op.session, frontiers, tx.now)
+
+
+def check_edge(tx: Tx, scope: int, source: str, target: str, default: Edge) -> None:
+    """Refuse what one session would send to another that the project's rules keep it from: the one place that does (NS-4).
+
+    A session and its own children may write to each other. Raises `NotPermitted`, `UnknownTarget`.
+    """
+    rules = rules_of(tx, scope)
+    if rules.all_collaborate(default):
+        return
+    (own, parent), (other, over) = (_place(tx, scope, session) for session in (source, target))
+    if target != parent and source != over:
+        rules.check_send(_path(tx, scope, own, parent), _path(tx, scope, other, over), default)
+
+
+def _path(tx: Tx, scope: int, path: str | None, parent: str | None) -> str | None:
+    """The path whose rules a session has: its own, or, for a child without one, that of the session it was started for."""
+    while path is None and parent is not None:
+        path, parent = _place(tx, scope, parent)
+    return path
+
+
+def _place(tx: Tx, scope: int, session: str) -> tuple[str | None, str | None]:
+    found = tx.one("session_place", (session, scope))
+    if found is None:
+        raise UnknownTarget("there is no such session here", path="session")
+    return found[0], found[1]
 
 
 def hand_over(tx: Tx, scope: int, asked: HandOver) -> Handoff:

@@ -12,6 +12,7 @@ from ..model.errors import InvalidField
 from ..model.ids import check_message_id, new_id
 from ..model.limits import MAILBOX_DEPTH, MAX_ATTEMPTS
 from ..model.messages import LOCAL, PEER, TRANSPORTS, Kind, Receipt, check_text, digest, dump_payload
+from ..model.policies import Edge
 from .base import Op, text_size
 
 
@@ -20,9 +21,10 @@ class Enqueue(Op[Receipt]):
     """Accept one message for the mailbox `recipient`: message, entry, `message.created` event and wake in one transaction.
 
     `depth_limit` None exempts results and notices (RT-14). `pair_limit` bounds agent messages a minute for this (sender, recipient)
-    pair, 0 or None for off (RT-15). `max_hops` None exempts. Build it with `enqueue`, which checks every field.
+    pair, 0 or None for off (RT-15). `max_hops` None exempts. `edge`: what holds where no rule of the project says whether sessions may write
+    to each other; None exempts from the rules (NS-4). Build it with `enqueue`, which checks every field.
 
-    Raises: `UnknownTarget`, `MessageConflict`, `MailboxFull`, `LimitReached`.
+    Raises: `UnknownTarget`, `MessageConflict`, `MailboxFull`, `LimitReached`, `NotPermitted` by the rules.
     """
 
     repeat: ClassVar[str] = (
@@ -47,6 +49,7 @@ class Enqueue(Op[Receipt]):
     depth_limit: int | None = MAILBOX_DEPTH
     pair_limit: int | None = None
     max_hops: int | None = None
+    edge: Edge | None = None
     requeued_from: str | None = None
 
     @property
@@ -76,6 +79,7 @@ def enqueue(
     depth_limit: int | None = MAILBOX_DEPTH,
     pair_limit: int | None = None,
     max_hops: int | None = None,
+    edge: Edge | None = None,
 ) -> Enqueue:
     """Build an `Enqueue` from checked fields; raises `InvalidField` naming the first wrong one (INB-5)."""
     check_text(recipient, "target")
@@ -109,6 +113,7 @@ def enqueue(
         depth_limit=depth_limit,
         pair_limit=pair_limit,
         max_hops=max_hops,
+        edge=edge,
     )
 
 
@@ -129,8 +134,8 @@ class Cancel(Op[None]):
 class Requeue(Op[Receipt]):
     """Accept a failed or delivered message again as a new row that names it in `requeued_from` (INB-2).
 
-    `depth_limit` as in `Enqueue`; a child's result or a notice is exempt again (RT-14).
-    Raises: `NotFound`, `IllegalMove` (still open), `UnknownTarget` (its target is gone), `MailboxFull`.
+    `depth_limit` and `edge` as in `Enqueue`; a child's result or a notice is exempt again (RT-14).
+    Raises: `NotFound`, `IllegalMove` (still open), `UnknownTarget` (its target is gone), `MailboxFull`, `NotPermitted`.
     """
 
     repeat: ClassVar[str] = "the new row's id is part of the op"
@@ -139,3 +144,4 @@ class Requeue(Op[Receipt]):
     id: str
     new_id: str = attrs.field(factory=lambda: new_id("msg"))
     depth_limit: int | None = MAILBOX_DEPTH
+    edge: Edge | None = None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
 import trio
 
-from callboard.storage.model.addresses import Scope
+from callboard.storage.model.addresses import Scope, session_address
 from callboard.storage.model.errors import Conflict, InvalidField, NotPermitted, PathTaken, UnknownTarget
+from callboard.storage.model.messages import Kind
 from callboard.storage.model.policies import CLIENTS_MOST, FRONTIERS_MOST, REDIRECT_SECONDS, AgentsMay, By, Edge, Rule
 from callboard.storage.model.sessions import SessionKind
-from callboard.storage.ops import DeleteSession, Navigate, UpdateSession
+from callboard.storage.ops import DeleteSession, Enqueue, Navigate, UpdateSession
+from callboard.storage.ops.inbox import enqueue
 from callboard.storage.ops.namespace import set_policy
 from callboard.storage.ops.sessions import open_session, update_session
 
@@ -236,6 +238,33 @@ async def test_rules_are_kept_by_prefix_and_written_as_a_whole(kit: Kit, other_s
     with pytest.raises(InvalidField) as caught:
         set_policy(kit.scope, "/ops/", confirm=True)
     assert caught.value.path == "prefix"
+
+
+@pytest.mark.spec("NS-4", "INB-2")
+async def test_the_rules_of_the_moment_in_which_it_is_recorded_decide_about_a_message(kit: Kit) -> None:
+    """Whatever its sender saw before: the rule and the path are looked at in the transaction that would write it."""
+    writer, other, child = await kit.open(path="/a"), await kit.open(path="/b"), await kit.open(path="/c")
+
+    def send(edge: Edge | None = Edge.COLLABORATE, to: Session = other, **fields: Any) -> Enqueue:
+        sender = kit.as_sender(writer)
+        return enqueue(kit.scope, session_address(to.id), sender, "x", kind=Kind.AGENT_MESSAGE, edge=edge, **fields)
+
+    before = await kit.store.apply(send(message_id="m-1"))
+    await kit.store.apply(set_policy(kit.scope, "/b", edge=Edge.HANDOFF_ONLY))
+    seen = await kit.snapshot()
+    with pytest.raises(NotPermitted, match="connect_user"):
+        await kit.store.apply(send())
+    assert (await kit.store.apply(send(message_id="m-1"))) == attrs.evolve(before, created=False), (
+        "a repeat is answered"
+    )
+    assert await kit.snapshot() == seen
+    refused, allowed, exempt = await kit.together(send(), send(to=child), send(None))
+    assert isinstance(refused, NotPermitted)
+    assert (allowed.created, exempt.created) == (True, True)
+    await move(kit, other, "/elsewhere")
+    assert (await kit.store.apply(send())).created, "no rule is about where it stands now"
+    with pytest.raises(NotPermitted):
+        await kit.store.apply(send(Edge.HANDOFF_ONLY))
 
 
 @pytest.mark.spec("HND-4")

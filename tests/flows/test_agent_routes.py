@@ -152,7 +152,10 @@ async def test_a_model_reads_what_to_do_instead_and_is_not_told_to_write(databas
 
 @both_databases
 async def test_what_an_operator_requeues_goes_through_as_a_person_has_decided(database: str, tmp_path: Path) -> None:
-    """An agent's message that failed before the rule: put in again by the operator after it, it is delivered as that agent's."""
+    """An agent's message that failed before the rule: put in again by the operator after it, it is delivered as that agent's.
+
+    An agent that puts it in again itself is refused: inside a turn nobody is an operator.
+    """
     with store_url(database, tmp_path) as url:
         async with running(url=url) as board:
             place = await Place.opened(board)
@@ -162,6 +165,12 @@ async def test_what_an_operator_requeues_goes_through_as_a_person_has_decided(da
             await desk.cancel(board.scope, sent["message_id"], principal=place.desk.id)
             await rule(board, Edge.HANDOFF_ONLY)
             go_on.set()
+
+            async def again(turn: Turn) -> None:
+                await turn.desk.requeue(turn.scope, sent["message_id"], principal=turn.session.id)
+
+            with pytest.raises(NotPermitted, match="connect_user"):
+                await board.inside(place.desk, again)
             receipt = await desk.requeue(board.scope, sent["message_id"], principal=place.desk.id)
             assert (await board.final(receipt)).outcome == "answered"
             (entry,) = [entry for entry in await board.entries(place.deploy) if entry.message_id == receipt.message_id]

@@ -30,6 +30,10 @@ DELETE FROM redirect WHERE session = $1
 -- The rules of a project.
 SELECT prefix, edge, agents, handoff, confirm FROM policy WHERE scope = $1 ORDER BY prefix
 
+-- name: session_place
+-- Where a session stands: its path, and the session it was started for.
+SELECT path, parent FROM session WHERE id = $1 AND scope = $2
+
 -- name: policy_put
 -- Set what holds at a prefix.
 INSERT INTO policy (scope, prefix, edge, agents, handoff, confirm) VALUES ($1, $2, $3, $4, $5, $6)

@@ -30,6 +30,10 @@ DELETE FROM redirect WHERE session = ?
 -- The rules of a project.
 SELECT prefix, edge, agents, handoff, confirm FROM policy WHERE scope = ? ORDER BY prefix
 
+-- name: session_place
+-- Where a session stands: its path, and the session it was started for.
+SELECT path, parent FROM session WHERE id = ? AND scope = ?
+
 -- name: policy_put
 -- Set what holds at a prefix.
 INSERT INTO policy (scope, prefix, edge, agents, handoff, confirm) VALUES (?, ?, ?, ?, ?, ?)

@@ -9,10 +9,10 @@ import pytest
 
 from callboard.storage.model.errors import NotPermitted, UnknownTarget
 from callboard.storage.model.sessions import Handoff, SessionKind
-from callboard.storage.model.states import Outcome, Reason
+from callboard.storage.model.states import Outcome, Reason, Status
 from callboard.storage.model.turns import StepKind
 from callboard.storage.ops import Cancel, DeleteSession, Fail, HandBack, PruneEvents, PruneMessages, RecordStep, Retry
-from callboard.storage.ops.deliveries import HandOver, StepEvent
+from callboard.storage.ops.deliveries import Absorb, HandOver, StepEvent
 from callboard.storage.ops.namespace import set_policy
 from callboard.storage.ops.sessions import update_session
 
@@ -204,6 +204,32 @@ async def test_the_next_turn_inherits_nothing(kit: Kit) -> None:
     await kit.store.apply(HandBack(cut.lease, "shutdown", 60.0))
     await kit.store.apply(Cancel(kit.scope, cut.head.id))
     await check()
+
+
+@pytest.mark.spec("HND-3", "MSG-2")
+async def test_what_is_steered_in_behind_a_handoff_shares_its_result_and_what_waits_has_its_own(kit: Kit) -> None:
+    """A post to a busy session "is steered in at the next tool round or starts the next turn; never lost" (MSG-2)."""
+    desk, deploy = await kit.open(path="/"), await kit.open(path="/ops/deploy")
+    head = await kit.post(desk)
+    claimed = await kit.claim(desk, seconds=0.0)
+    await kit.store.apply(step(claimed, deploy))
+    steered = await kit.post(desk, "steered")
+    await kit.store.apply(Absorb(claimed.lease, "steer:1", 2))
+    late = await kit.post(desk, "late")
+    # Another owner goes on behind both.
+    again = await kit.claim(desk, "another")
+    assert [message.id for message in again.carried] == [steered.id]
+    await kit.commit(again, "Taking you there.")
+    await kit.commit(await kit.claim(desk), "Yours alone.")
+    views = [await kit.message(receipt.id) for receipt in (head, steered, late)]
+    assert [view.status for view in views] == [Status.DELIVERED] * 3
+    assert views[0].turn_id == views[1].turn_id != views[2].turn_id
+    ends = [event for event in await kit.events(desk) if event.kind in ("turn.handoff", "turn.completed")]
+    assert [event.turn for event in ends] == [views[0].turn_id, views[0].turn_id, views[2].turn_id]
+    assert [(entry.content, entry.handoff) for entry in (await kit.entries(desk))[-2:]] == [
+        ("Taking you there.", Handoff("/ops/deploy", deploy.id)),
+        ("Yours alone.", None),
+    ]
 
 
 @pytest.mark.spec("HND-5")

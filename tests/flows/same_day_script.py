@@ -35,7 +35,9 @@ class Day:
         """All of the day."""
         for path in team.sessions:
             self.sessions[path] = await next(self._servers).session(path)
-        for part in (self._greet, self._fail, self._delegate, self._stop, self._delete, self._change, self._ask):
+        for part in (
+            self._greet, self._fail, self._delegate, self._stop, self._delete, self._change, self._ask, self._hand_over,
+        ):  # fmt: skip
             await part()
 
     async def _greet(self) -> None:
@@ -99,6 +101,14 @@ class Day:
             await self.until("/clerk", waits)
             await self.ask("POST", f"/v1/approvals/{asked[0]}", {"approve": approve})
             await self.ended("/clerk", n)
+
+    async def _hand_over(self) -> None:
+        """Twice in one turn: a post behind the first handoff is taken into that turn, one behind the second starts the next one."""
+        await self.post("/guide", "/echo take:guide-2 /stream leave:guide-3", "guide-1")
+        for to, behind in (("/echo", "guide-2"), ("/stream", "guide-3")):
+            await self.until("/guide", lambda kind, data, to=to: kind == "turn.handoff" and data["path"] == to)
+            await self.post("/guide", f"I wait, {behind}", behind)
+        await self.ended("/guide", 2)
 
     # -- the hands ---------------------------------------------------------------------------------------------------------
 
@@ -186,6 +196,7 @@ def _grouped(entries: list[dict[str, Any]], names: dict[str, str]) -> dict[str, 
             entry["state"],
             entry["sender"]["id"],
             entry["sender"]["kind"],
+            entry.get("handoff"),
         )
         groups.setdefault(str(entry.get("in_reply_to")), []).append(shown)
     return groups

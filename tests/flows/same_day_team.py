@@ -9,7 +9,7 @@ import trio
 
 import callboard
 from callboard import Turn
-from callboard.storage.model.errors import Denied
+from callboard.storage.model.errors import Denied, NotFound
 from callboard.storage.model.messages import Kind
 
 
@@ -61,6 +61,28 @@ async def slow(turn: Turn) -> str | None:
     return None
 
 
+async def guide(turn: Turn) -> str:
+    """`/PATH` hands over to it; `take:ID` takes the post of that id in once it is there; `leave:ID` leaves it to the next turn."""
+    for word in turn.text.split():
+        what, _, awaited = word.partition(":")
+        if what in ("take", "leave"):
+            while not await _posted(turn, awaited):  # noqa: ASYNC110 (a turn may follow nobody)
+                await trio.sleep(0.02)
+        if what == "take":
+            await turn.steered()
+        if word.startswith("/"):
+            await turn.tools.connect_user(word)
+    return f"heard: {'; '.join(message.content for message in turn.messages)}"
+
+
+async def _posted(turn: Turn, message_id: str) -> bool:
+    try:
+        await turn.desk.receipt(turn.scope, message_id)
+    except NotFound:
+        return False
+    return True
+
+
 @callboard.tool("durable")
 async def book(room: int) -> str:
     return f"booked {room}"
@@ -89,10 +111,10 @@ async def clerk(turn: Turn) -> str:
 team = callboard.Team(
     agents={
         "echo": echo, "stream": stream, "flaky": flaky, "relay": relay, "parent": parent, "child": child, "slow": slow,
-        "clerk": clerk,
+        "clerk": clerk, "guide": guide,
     },
     sessions={
         "/": "echo", "/echo": "echo", "/stream": "stream", "/flaky": "flaky", "/relay": "relay", "/parent": "parent",
-        "/slow": "slow", "/doomed": "slow", "/clerk": "clerk",
+        "/slow": "slow", "/doomed": "slow", "/clerk": "clerk", "/guide": "guide",
     },
 )  # fmt: skip

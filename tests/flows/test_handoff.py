@@ -12,9 +12,11 @@ from callboard.actors.session.tools import SCHEMAS
 from callboard.storage.model.addresses import Scope
 from callboard.storage.model.errors import NotPermitted, SelfTarget
 from callboard.storage.model.sessions import Handoff
+from callboard.storage.model.states import Status
 from callboard.storage.ops import RecordStep
 from callboard.storage.ops.namespace import set_policy
-from callboard.tests.flows.chat_kit import WrittenModel, text
+from callboard.tests.flows.chat_kit import WrittenModel, asks, chatting, text
+from callboard.tests.flows.prompt_kit import Pause
 from callboard.tests.flows.turn_kit import Board, calling, running
 
 
@@ -110,3 +112,49 @@ async def test_a_path_that_leads_elsewhere_by_now_hands_over_to_the_new_one(
     result = await board.inside(desk, calling("connect_user", path="/ops/deploy"))
     assert result == {"status": "recorded", "path": "/ops/release", "channel_id": deploy.id}
     assert (await board.events(desk, "turn.handoff"))[0].data["path"] == "/ops/release"
+
+
+@pytest.mark.spec("HND-3", "MSG-2")
+async def test_a_post_behind_a_handoff_is_steered_in_or_starts_the_next_turn_and_takes_no_handoff_along(
+    store_url: str,
+) -> None:
+    """A post to a busy session "is steered in at the next tool round or starts the next turn; never lost" (MSG-2)."""
+    deploy, pricing, end = [
+        Pause(answer)
+        for answer in (
+            asks(("connect_user", {"path": "/ops/deploy"})),
+            asks(("connect_user", {"path": "/research/pricing"})),
+            text("Taking you there."),
+        )
+    ]
+    async with chatting(url=store_url) as chat:
+        board, desk = chat.board, chat.desk
+        await board.open(path="/ops/deploy")
+        target = await board.open(path="/research/pricing")
+        chat.model.answers += [deploy, pricing, end, text("Yours alone.")]
+        head = await board.post(desk, "where to?")
+        deploy.go_on.set()
+        await pricing.begun.wait()
+        steered = await board.post(desk, "and what does it cost?")
+        pricing.go_on.set()
+        await end.begun.wait()
+        late = await board.post(desk, "still there?")
+        end.go_on.set()
+        views = {
+            name: await board.final(receipt) for name, receipt in (("head", head), ("in", steered), ("late", late))
+        }
+        assert [view.status for view in views.values()] == [Status.DELIVERED] * 3, "never lost"
+        assert views["in"].turn_id == views["head"].turn_id != views["late"].turn_id
+        handed = [(event.turn, event.data["path"]) for event in await board.events(desk, "turn.handoff")]
+        assert handed == [(views["head"].turn_id, path) for path in ("/ops/deploy", "/research/pricing")]
+        answers = [entry for entry in await board.entries(desk) if entry.role == "assistant"]
+        last = Handoff("/research/pricing", target.id)
+        assert [(e.in_reply_to, e.content, e.handoff) for e in answers] == [
+            (head.message_id, "Taking you there.", last),
+            (late.message_id, "Yours alone.", None),
+        ]
+        ends = [event.data.get("handoff") for event in await board.events(desk, "turn.completed")]
+        assert ends == [{"path": "/research/pricing", "channel_id": target.id}, None]
+    roles = [role for role, _ in chat.model.told(2)]
+    assert roles == ["user", "assistant", "tool", "assistant", "tool", "user"], "behind the tool round"
+    assert "and what does it cost?" in chat.model.told(2)[-1][1]

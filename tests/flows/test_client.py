@@ -66,6 +66,11 @@ class Relay:
         for scope in self._scopes:
             scope.cancel()
 
+    def lead_to(self, target: Served) -> None:
+        """Connect to another server from now on, and cut what there is."""
+        self._port = target.port
+        self.cut()
+
     async def serve(self, stream: trio.SocketStream) -> None:
         self.connections += 1
         with trio.CancelScope() as scope:

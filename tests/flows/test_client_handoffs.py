@@ -12,8 +12,11 @@ import pytest
 import trio
 
 from callboard import Tuning, Turn, client
+from callboard.actors.client import live
 from callboard.storage.model.errors import UnknownTarget
+from callboard.tests.flows.access_kit import member_key
 from callboard.tests.flows.edge_kit import Served, serving_runtime
+from callboard.tests.flows.shared_kit import shared_store
 from callboard.tests.flows.test_client import relay
 
 T = TypeVar("T")
@@ -74,9 +77,9 @@ async def echoed(front: client.Front) -> str:
 
 
 @pytest.mark.spec("HND-4", "HND-5")
-async def test_a_handoff_moves_the_user_once_and_what_is_said_next_goes_there(tmp_path: Path) -> None:
+async def test_a_handoff_moves_the_user_once_and_what_is_said_next_goes_there(tmp_path: Path, store_url: str) -> None:
     memory = client.InMemory()
-    async with served_by(Gates(), tmp_path) as served, front_of(served, memory=memory) as front:
+    async with served_by(Gates(), tmp_path, store=store_url) as served, front_of(served, memory=memory) as front:
         assert (front.open.path, front.open.agent) == ("/", "guide")
         post = await front.say("to /ops/deploy")
         opened = await told(front, client.Opened)
@@ -102,10 +105,10 @@ async def test_of_several_in_one_turn_the_first_is_followed_and_the_next_offered
 
 
 @pytest.mark.spec("HND-3", "HND-4")
-async def test_a_reload_finds_one_that_was_missed_and_the_next_reload_does_not(tmp_path: Path) -> None:
+async def test_a_reload_finds_one_that_was_missed_and_the_next_reload_does_not(tmp_path: Path, store_url: str) -> None:
     gates = Gates()
     memory = client.FileMemory(tmp_path / "client.json")
-    async with served_by(gates, tmp_path) as served:
+    async with served_by(gates, tmp_path, store=store_url) as served:
         async with front_of(served, memory=memory) as front:
             name, desk = front.client, front.open.session
             post = await front.say("late /ops/deploy /research/pricing")
@@ -146,14 +149,14 @@ async def test_a_reload_in_the_middle_of_the_turn_follows_it_when_it_comes(tmp_p
 
 
 @pytest.mark.spec("HND-2", "HND-4", "RT-9")
-async def test_a_restart_of_the_server_in_the_middle(tmp_path: Path) -> None:
+async def test_a_restart_of_the_server_in_the_middle(tmp_path: Path, store_url: str) -> None:
     gates, memory = Gates(), client.InMemory()
     async with trio.open_nursery() as nursery:
         stop, stopped = trio.Event(), trio.Event()
         ready: list[Served] = []
 
         async def first(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-            async with served_by(gates, tmp_path, tuning=Tuning(stop_grace_seconds=0.1)) as served:
+            async with served_by(gates, tmp_path, store=store_url, tuning=Tuning(stop_grace_seconds=0.1)) as served:
                 ready.append(served)
                 task_status.started()
                 await stop.wait()
@@ -171,7 +174,7 @@ async def test_a_restart_of_the_server_in_the_middle(tmp_path: Path) -> None:
             stop.set()
             await stopped.wait()
             gates.end.set()
-            async with served_by(gates, tmp_path, port=ready[0].port) as again:
+            async with served_by(gates, tmp_path, store=store_url, port=ready[0].port) as again:
                 ended = await told(front, client.Ended)
                 assert (ended.show.whole, front.open.session) == ("Taking you there.", desk)
                 assert await echoed(front) == "/ heard hello"
@@ -180,7 +183,8 @@ async def test_a_restart_of_the_server_in_the_middle(tmp_path: Path) -> None:
 
 
 @pytest.mark.spec("EVT-3", "HND-4")
-async def test_over_lost_connections_each_moves_the_user_once(tmp_path: Path) -> None:
+async def test_over_lost_connections_each_moves_the_user_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LONGEST_PAUSE", live.FIRST_PAUSE)
     async with served_by(Gates(), tmp_path) as served, relay(served) as path, front_of(served, url=path.url) as front:
         for number in range(2):
             await front.say("to /ops/deploy")
@@ -213,9 +217,9 @@ async def test_a_user_who_has_gone_elsewhere_is_offered_what_comes_then(tmp_path
 
 
 @pytest.mark.spec("HND-4")
-async def test_one_that_is_older_than_where_the_user_went_is_void(tmp_path: Path) -> None:
+async def test_one_that_is_older_than_where_the_user_went_is_void(tmp_path: Path, store_url: str) -> None:
     gates, memory = Gates(), client.InMemory()
-    async with served_by(gates, tmp_path) as served:
+    async with served_by(gates, tmp_path, store=store_url) as served:
         async with front_of(served, memory=memory) as front:
             post = await front.say("late /ops/deploy")
         gates.hand_over.set()
@@ -237,8 +241,14 @@ async def test_one_that_is_older_than_where_the_user_went_is_void(tmp_path: Path
 
 
 @pytest.mark.spec("HND-4")
-async def test_of_two_clients_the_one_that_asked_is_moved_and_the_other_one_offered(tmp_path: Path) -> None:
-    async with served_by(Gates(), tmp_path) as served, front_of(served) as one, front_of(served) as two:
+async def test_of_two_clients_the_one_that_asked_is_moved_and_the_other_one_offered(
+    tmp_path: Path, store_url: str
+) -> None:
+    async with (
+        served_by(Gates(), tmp_path, store=store_url) as served,
+        front_of(served) as one,
+        front_of(served) as two,
+    ):
         assert one.client != two.client
         await one.say("to /ops/deploy")
         assert (await told(one, client.Opened, by=client.By.HANDOFF)).place.path == "/ops/deploy"
@@ -295,26 +305,82 @@ async def test_back_and_up_are_the_clients_own(tmp_path: Path) -> None:
         assert front.open.path == "/"
 
 
-@pytest.mark.spec("HND-4", "NS-3")
-async def test_a_target_is_looked_at_again_when_it_is_opened(tmp_path: Path) -> None:
+@pytest.mark.spec("HND-2", "HND-4", "NS-3", "NS-5")
+async def test_a_handoff_leads_to_the_session_whatever_has_its_path_by_then(tmp_path: Path, store_url: str) -> None:
+    """ "The server resolves the path to a channel_id"; "the client never resolves paths"."""
+    gates, memory = Gates(), client.InMemory()
+    async with served_by(gates, tmp_path, store=store_url) as served:
+        deploy = await served.runtime.desk.find(served.runtime.scope, "/ops/deploy")
+        async with front_of(served, memory=memory) as front:
+            post = await front.say("late /ops/deploy")
+        gates.hand_over.set()
+        gates.end.set()
+        await served.runtime.wait(post.message_id)
+        # While the client is away: renamed, and the operator gives the path to another session.
+        await served.runtime.desk.rename(served.runtime.scope, deploy.id, path="/ops/release")
+        assert await served.open("guide", path="/ops/deploy") != deploy.id
+        async with front_of(served, None, memory) as front:
+            opened = await told(front, client.Opened, by=client.By.HANDOFF)
+            assert (opened.place.session, opened.place.path) == (deploy.id, "/ops/release")
+            assert opened.handoff is not None
+            assert opened.handoff.path == "/ops/deploy", "as it was then"
+            assert await echoed(front) == "/ops/release heard hello"
+        # The id opens nothing for whoever has no credential for the project, whoever gave it to them.
+        stranger = await member_key(served, "bea", "elsewhere")
+        async with client.open_front(served.url, stranger.token) as theirs:
+            for refused in (theirs.accept(opened.handoff), theirs.navigate(deploy.id)):
+                with pytest.raises(UnknownTarget):
+                    await refused
+            assert (theirs.open.path, theirs.open.session != deploy.id) == ("/", True)
+
+
+@pytest.mark.spec("HND-4")
+async def test_a_target_that_is_gone_when_it_is_to_be_opened_is_refused_and_moves_nobody(tmp_path: Path) -> None:
     gates, memory = Gates(), client.InMemory()
     async with served_by(gates, tmp_path) as served:
         deploy = await served.runtime.desk.find(served.runtime.scope, "/ops/deploy")
         async with front_of(served, memory=memory) as front:
-            post = await front.say("to /ops/deploy")
-            await told(front, client.Opened)
-            await front.back()
-            # Renamed since: the handoff leads to the session, wherever it is.
-            await served.runtime.desk.rename(served.runtime.scope, deploy.id, path="/ops/release")
-            await served.runtime.wait(post.message_id)
-            assert (await front.navigate("/ops/deploy")).path == "/ops/release"
-            await front.navigate("/")
-            await front.say("late /ops/release")
+            await front.say("late /ops/deploy")
         gates.hand_over.set()
         gates.end.set()
         await served.until(front.open.session, "turn.handoff")
         assert (await served.client.delete(f"/v1/sessions/{deploy.id}")).status_code == 204
         async with front_of(served, None, memory) as front:
             refused = await told(front, client.Refused)
-            assert (refused.handoff.path, type(refused.error)) == ("/ops/release", UnknownTarget)
+            assert (refused.handoff.path, type(refused.error)) == ("/ops/deploy", UnknownTarget)
             assert await echoed(front) == "/ heard hello"
+
+
+@pytest.mark.spec("HND-2", "HND-4", "EVT-3", "RT-17")
+async def test_a_front_that_is_led_to_another_process_is_moved_once_and_not_pulled_back(tmp_path: Path) -> None:
+    """ "Replays do not switch the user twice"; "a user who has moved on is not pulled back". Two runtimes on one PostgreSQL store."""
+    gates, memory = Gates(), client.InMemory()
+    async with shared_store(tmp_path, size=2, agents={"guide": gates.guide}) as shared:
+        one, two = shared.all
+        for where in ("/ops/deploy", "/research/pricing"):
+            await one.open("guide", path=where)
+        token = (await member_key(one, "ann")).token  # the operator's is each server's own
+        async with relay(one) as path:
+            async with client.open_front(path.url, token, memory=memory) as front:
+                desk = front.open.session
+                await front.say("late /ops/deploy")
+                # Nothing of the handoff is heard of the process where the client was, but of the other one.
+                path.deaf = True
+                gates.hand_over.set()
+                await one.until(desk, "turn.handoff")
+                path.deaf = False
+                path.lead_to(two)
+                await told(front, client.Opened, by=client.By.START)
+                assert (await told(front, client.Opened, by=client.By.HANDOFF)).place.path == "/ops/deploy"
+                await front.back()
+                await told(front, client.Opened, by=client.By.USER)
+                gates.end.set()
+                assert (await told(front, client.Ended)).show.whole == "Taking you there."
+                assert front.open.session == desk
+            # The handoff is the last result here; that the other process has noted where the user went is all that is known.
+            path.lead_to(one)
+            memory.save(client.Kept(front.client, desk))
+            async with client.open_front(path.url, token, memory=memory) as front:
+                await told(front, client.Opened, by=client.By.START)
+                assert await echoed(front) == "/ heard hello"
+        assert [kind for _, kind, _ in await one.log(desk)].count("turn.handoff") == 1

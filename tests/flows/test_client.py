@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from callboard.storage.model.errors import (
     Unavailable,
     UnknownTarget,
 )
+from callboard.tests.flows.cli_kit import Serving
 from callboard.tests.flows.edge_kit import TERMINAL, SeenEvent, Served, serving_runtime
 
 
@@ -39,7 +40,7 @@ async def until(events: client.Subscription, *kinds: str) -> list[SeenEvent]:
 
 
 @asynccontextmanager
-async def relay(target: Served) -> AsyncIterator[Relay]:
+async def relay(target: Served | Serving) -> AsyncIterator[Relay]:
     """A TCP relay to the server, whose connections a test can cut."""
     async with trio.open_nursery() as nursery:
         relayed = Relay(target.port)
@@ -66,14 +67,15 @@ class Relay:
         for scope in self._scopes:
             scope.cancel()
 
-    def lead_to(self, target: Served) -> None:
+    def lead_to(self, target: Served | Serving) -> None:
         """Connect to another server from now on, and cut what there is."""
         self._port = target.port
         self.cut()
 
     async def serve(self, stream: trio.SocketStream) -> None:
         self.connections += 1
-        with trio.CancelScope() as scope:
+        # A server that is gone refuses whoever comes.
+        with trio.CancelScope() as scope, suppress(OSError):
             self._scopes.append(scope)
             async with await trio.open_tcp_stream("127.0.0.1", self._port) as server, trio.open_nursery() as nursery:
                 nursery.start_soon(self._copy, stream, server, nursery.cancel_scope, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from callboard.tests.flows.cli_kit import serving as serving_process
 from callboard.tests.flows.edge_kit import Served, serving_runtime
 from callboard.tests.flows.edge_readers import SeenEvent, event_of
 from callboard.tests.flows.shared_kit import shared_store
+from callboard.tests.flows.test_client import relay
+from callboard.tests.flows.test_client_handoffs import told
 
 
 async def guide(turn: Turn) -> str:
@@ -41,8 +44,11 @@ async def handed(served: Served, agent: str = "guide", content: str = "/ops/depl
 
 
 @pytest.mark.spec("HND-2", "EVT-2", "EVT-3")
-async def test_it_comes_again_by_cursor_on_stream_and_websocket_with_the_same_id(tmp_path: Path) -> None:
-    async with serving_runtime(tmp_path, agents=AGENTS) as served:
+async def test_it_comes_again_by_cursor_on_stream_and_websocket_with_the_same_id(
+    tmp_path: Path, store_url: str
+) -> None:
+    """ "It replays through Last-Event-ID like any other event"; "the one-turn stream is the carrier"."""
+    async with serving_runtime(tmp_path, agents=AGENTS, store=store_url) as served:
         session, turn = await handed(served)
         log = await served.log(session)
         (place,) = [place for place, (_, kind, _) in enumerate(log) if kind == "turn.handoff"]
@@ -57,7 +63,10 @@ async def test_it_comes_again_by_cursor_on_stream_and_websocket_with_the_same_id
         async with served.stream(f"/v1/sessions/{session}/events", last=log[place][0]) as stream:
             assert (await stream.event()) == log[place + 1], "and not once more behind its own id"
     path, last = f"/v1/sessions/{session}/events", log[place][0] - 1
-    async with serving_runtime(tmp_path, agents=AGENTS) as served, served.stream(path, last=last) as stream:
+    async with (
+        serving_runtime(tmp_path, agents=AGENTS, store=store_url) as served,
+        served.stream(path, last=last) as stream,
+    ):
         assert await stream.events(len(log) - place) == log[place:], "nor after a restart under another one"
 
 
@@ -148,29 +157,67 @@ async def test_another_process_has_the_same_events_the_same_result_and_the_same_
         assert (await one.client.get("/v1/clients/tab-1")).json()["frontiers"] == went["frontiers"]
 
 
-@pytest.mark.spec("HND-2", "HND-3", "RT-9")
-async def test_a_server_killed_between_the_handoff_and_its_turns_end_hands_over_once(tmp_path: Path) -> None:
-    team = ("--team", "callboard.tests.flows.handoff_team:team")
-    async with serving_process(tmp_path, *team) as server:
-        session = await server.session("/")
-        await server.post("/", "/ops/deploy /research/pricing")
-        before = await seen(server, session, lambda event: event.data.get("path") == "/research/pricing")
-        server.command.process.kill()
-        await server.command.end()
+@pytest.mark.spec("HND-2", "HND-3", "HND-4", "EVT-4", "RT-9", "RT-17")
+async def test_a_server_killed_between_the_handoff_and_its_turns_end_hands_over_once(
+    tmp_path: Path, store_url: str
+) -> None:
+    """ "A handoff is acted on once … replays do not switch the user twice": the process of its turn is killed (-9) behind the handoff.
+
+    On SQLite the next one is started then; on PostgreSQL it serves already, and takes the turn over.
+    """
+    async with AsyncExitStack() as stack:
+
+        async def start() -> Serving:
+            place = tmp_path / f"{len(servers)}"
+            place.mkdir()
+            given = ("--team", "callboard.tests.flows.handoff_team:team", "--store", store_url)
+            return await stack.enter_async_context(serving_process(place, *given, CALLBOARD_LEASE_SECONDS="2"))
+
+        servers: list[Serving] = []
+        for _ in range(1 if store_url.startswith("sqlite") else 2):
+            servers.append(await start())
+        session, token = await servers[0].session("/"), await member_token(servers[0])
+        path = await stack.enter_async_context(relay(servers[0]))
+        front = await stack.enter_async_context(client.open_front(path.url, token))
+        await told(front, client.Opened, by=client.By.START)
+        post = await front.say("/ops/deploy /research/pricing")
+        before = await seen(servers[-1], session, lambda event: event.data.get("path") == "/research/pricing")
+        (holder,) = [data["holder"] for _, kind, data in before if kind == "attempt.claimed"]
+        (struck,) = [server for server in servers if f".{server.pid}." in holder]
+        path.lead_to(struck)
+        assert (await told(front, client.Opened, by=client.By.HANDOFF)).place.path == "/ops/deploy"
+        await told(front, client.Offered)
+        await front.back()
+        await told(front, client.Opened, by=client.By.USER)
+        struck.command.process.kill()
+        await struck.command.end()
+        if servers == [struck]:
+            servers.append(await start())
+        (other,) = [server for server in servers if server is not struck]
+        path.lead_to(other)
+        (other.folder / "let-go").touch()
+        # Whatever else moved the user, or offered to, would fail this.
+        ended = await told(front, client.Ended, message_id=post.message_id)
+        assert (ended.show.whole, front.open.session) == ("Taking you there.", session)
+        after = await seen(other, session, lambda event: event.kind == "turn.completed")
+        answer = (await other.transcript("/"))[-1]
+        pricing = await other.session("/research/pricing")
+    assert after[: len(before)] == before, "what was seen comes again as it was, under the same ids"
     assert [kind for _, kind, _ in before].count("turn.handoff") == 2
-    (tmp_path / "let-go").touch()
-    async with serving_process(tmp_path, *team) as server:
-        after = await seen(server, session, lambda event: event.kind == "turn.completed")
-        assert after[: len(before)] == before, "what was seen comes again as it was"
-        assert [kind for _, kind, _ in after].count("turn.handoff") == 2
-        assert [kind for _, kind, _ in after].count("turn.completed") == 1
-        assert after[-1][2]["attempt"] == 2
-        answer = (await server.transcript("/"))[-1]
-        assert answer["handoff"] == {
-            "path": "/research/pricing",
-            "channel_id": await server.session("/research/pricing"),
-            "event_id": [number for number, kind, _ in after if kind == "turn.handoff"][-1],
-        }
+    assert [kind for _, kind, _ in after[len(before) :]] == [
+        "attempt.relinquished", "attempt.claimed", "turn.completed",
+    ]  # fmt: skip
+    assert after[-1][2]["attempt"] == 2
+    handed = [number for number, kind, _ in before if kind == "turn.handoff"][-1]
+    result = {"path": "/research/pricing", "channel_id": pricing, "event_id": handed}
+    assert answer["handoff"] == after[-1][2]["handoff"] == result
+
+
+async def member_token(server: Serving) -> str:
+    """A member's token: any process of the store takes it."""
+    async with server.http as http:
+        assert (await http.post("/v1/members", json={"name": "ann", "project": "default"})).status_code == 201
+        return (await http.post("/v1/tokens", json={"member": "ann"})).json()["token"]
 
 
 async def seen(server: Serving, session: str, last: Callable[[client.LiveEvent], bool]) -> list[SeenEvent]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -30,6 +31,7 @@ def check_day(rows: Rows, lives: int) -> None:
             "m-errand-2",
         ),
         *("m-steer-1", "m-steer-2", "m-steer-3", "m-pause-1", "m-tinker", "m-stream", "m-asking", "m-all"),
+        *("m-usher-1", "m-usher-2"),
         *(f"m-{name}-{n}" for name in CROWD for n in range(3)),
     ):
         assert states[message] == ANSWERED, f"{message}: {states[message]}"
@@ -40,6 +42,7 @@ def check_day(rows: Rows, lives: int) -> None:
     _check_answers(rows)
     _check_sent(rows)
     _check_children(rows)
+    _check_handoffs(rows)
     _check_side(rows.side())
 
 
@@ -119,6 +122,16 @@ def _check_children(rows: Rows) -> None:
     )
     expected = {("/guide", "completed"): 1, ("/family", "completed"): 1, ("/family", "failed"): 2}
     assert ends == expected, f"children {ends}"
+
+
+def _check_handoffs(rows: Rows) -> None:
+    """However many processes it took, each handoff is one event (`invariants` has the rest)."""
+    handed = rows.values(
+        "SELECT e.data FROM event AS e JOIN session AS s ON s.mailbox = e.mailbox"
+        " WHERE s.path = '/usher' AND e.kind = 'turn.handoff' ORDER BY e.n"
+    )
+    paths = [json.loads(data)["path"] for data in handed]
+    assert paths == ["/helper", "/guide"], f"handed over to {paths}"
 
 
 def _check_side(done: list[dict[str, Any]]) -> None:

@@ -17,7 +17,7 @@ TERMINAL = ("turn.completed", "turn.failed", "turn.stopped")
 
 def check(rows: Rows) -> None:
     """Fail with all that is wrong with a store in which nothing is left to do."""
-    at_rest = [*_at_rest(rows), *_messages(rows), *_turns(rows), *_children(rows)]
+    at_rest = [*_at_rest(rows), *_messages(rows), *_turns(rows), *_children(rows), *_handoffs(rows)]
     _fail_with([*rows.damage(), *_counters(rows), *_order(rows), *at_rest])
 
 
@@ -174,6 +174,41 @@ def _order(rows: Rows) -> list[str]:
         asked[mailbox].append(seq)
     wrong = [f"mailbox and mode {box}: consumed {ids}" for box, ids in consumed.items() if ids != sorted(ids)]
     return wrong + [f"mailbox {box}: answered {seqs}" for box, seqs in asked.items() if seqs != sorted(seqs)]
+
+
+def _handoffs(rows: Rows) -> list[str]:
+    """Each recorded call of connect_user has one event, directly behind its result; the last one of a turn is the turn's result (HND-2, HND-3)."""
+    pairs: dict[tuple[int, int], tuple[str, str, dict[str, Any]]] = {}
+    handed: dict[str, dict[str, Any]] = {}
+    wrong: list[str] = []
+    for mailbox, n, turn, kind, text in rows.all(
+        "SELECT mailbox, n, turn, kind, data FROM event WHERE kind IN ('tool.result', 'turn.handoff') ORDER BY mailbox, n"
+    ):
+        data = json.loads(text)
+        if kind == "tool.result":
+            if data["tool"] == "connect_user" and "ok" in data["result"]:
+                pairs[mailbox, n + 1] = turn, data["action_id"], data["result"]["ok"]
+            continue
+        own, _, result = pairs.get((mailbox, n), ("", "", {}))
+        handed[turn] = {name: data[name] for name in ("path", "channel_id", "confirm") if name in data}
+        if own != turn or any(result.get(name) != data[name] for name in ("path", "channel_id")):
+            wrong.append(f"{turn}: handoff {n} to {data['path']} is not behind its result")
+    events = rows.one("SELECT count(*) FROM event WHERE kind = 'turn.handoff'")[0]
+    actions = Counter(action for _, action, _ in pairs.values())
+    if not events == len(pairs) == len(actions):
+        wrong.append(f"{events} handoffs of {len(pairs)} results of {len(actions)} calls")
+    for turn, text in rows.all("SELECT turn, data FROM event WHERE kind IN ('turn.completed', 'turn.stopped')"):
+        if json.loads(text).get("handoff") != handed.get(turn):
+            wrong.append(
+                f"{turn}: its result hands over to {json.loads(text).get('handoff')}, and not to {handed.get(turn)}"
+            )
+    for uid, text in rows.all(
+        "SELECT m.uid, e.handoff FROM entry AS e JOIN message AS m ON m.id = e.message WHERE e.role = 'assistant'"
+    ):
+        found = None if text is None else json.loads(text)
+        if found != handed.get("turn_" + uid.removeprefix("msg_")):
+            wrong.append(f"{uid}: its answer hands over to {found}")
+    return wrong
 
 
 def _children(rows: Rows) -> list[str]:

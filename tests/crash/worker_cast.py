@@ -5,6 +5,7 @@ Runs in the worker process only. None of them needs anything from outside, and e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -31,13 +32,14 @@ CAST = {
     "/tinker": "tinker",
     "/stream": "stream",
     "/asking": "asking",
+    "/usher": "usher",
 }
 """Sessions by path, and the agent of each."""
 
 
 def make_cast(side: Side) -> dict[str, Any]:
     """Agents by name."""
-    return {"taking": taking, "family": family, "pausing": pausing, "asking": _asking(side)}
+    return {"taking": taking, "family": family, "pausing": pausing, "asking": _asking(side), "usher": usher}
 
 
 async def taking(turn: Turn) -> str:
@@ -65,6 +67,14 @@ async def family(turn: Turn) -> str:
 async def pausing(turn: Turn) -> str:
     await turn.sleep(1.0)
     return f"paused for {turn.text}"
+
+
+async def usher(turn: Turn) -> str:
+    """Hands over to each path of its message, with a pause behind each."""
+    for path in re.findall(r"/\S+", turn.text):
+        await turn.tools.connect_user(path)
+        await turn.sleep(0.5)
+    return "this way"
 
 
 def _asking(side: Side) -> Callable[[Turn], Awaitable[str]]:

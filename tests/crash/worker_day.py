@@ -240,6 +240,14 @@ async def tools(people: People) -> None:
         await people.wait(message)
 
 
+async def handoffs(people: People) -> None:
+    """Two in one turn, and a turn behind it that has none."""
+    await people.send("/usher", "/helper /guide", message_id="m-usher-1")
+    await people.send("/usher", "thank you", message_id="m-usher-2")
+    for message in ("m-usher-1", "m-usher-2"):
+        await people.wait(message)
+
+
 PARTS: tuple[Callable[[People], Awaitable[None]], ...] = (
-    story, failures, steering, family, deletion, changes, crowd, tools,
+    story, failures, steering, family, deletion, changes, crowd, tools, handoffs,
 )  # fmt: skip

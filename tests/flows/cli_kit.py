@@ -218,16 +218,21 @@ class Serving:
         raise AssertionError("a subscription never ends by itself")
 
 
+async def announced(command: Command, folder: Path) -> Serving:
+    """Wait until a `callboard serve --json` serves."""
+    try:
+        first = json.loads(await command.out.line())
+    except AssertionError:
+        raise AssertionError(f"it does not serve: {command.err.text}") from None
+    return Serving(command, first["url"], first["pid"], Path(first["token_file"]), folder)
+
+
 @asynccontextmanager
 async def serving(folder: Path, *arguments: str, port: int = 0, **variables: str) -> AsyncIterator[Serving]:
     """A server in `folder` until the end of the block; then it is stopped, and must end cleanly if it still runs."""
     given = ("serve", "--json", "--port", str(port), *arguments)
     async with running(*given, folder=folder, **variables) as command:
-        try:
-            first = json.loads(await command.out.line())
-        except AssertionError:
-            raise AssertionError(f"it does not serve: {command.err.text}") from None
-        yield Serving(command, first["url"], first["pid"], Path(first["token_file"]), folder)
+        yield await announced(command, folder)
         if command.process.returncode is None:
             command.signal(signal.SIGTERM)
             done = await command.end()

@@ -146,12 +146,16 @@ class Desks:
 @asynccontextmanager
 async def desks_on(url: str, folder: Path, project: str = "default") -> AsyncIterator[Desks]:
     """Processes on the store at `url`, and a member of `project`, who has a token. The team's sessions are in the project `default`."""
-    async with trio.open_nursery() as nursery:
-        desks = Desks(nursery, url, folder, project)
-        await desks.start()
-        if desks.near is not desks.far:
-            await desks.keep_near_busy()
-        await desks.operator(desks.near, "POST", "/v1/members", name="ann")
-        desks.token = (await desks.operator(desks.near, "POST", "/v1/tokens", member="ann"))["token"]
-        yield desks
-        nursery.cancel_scope.cancel()
+    with trio.fail_after(DEADLINE):
+        async with trio.open_nursery() as nursery:
+            yield await _opened(Desks(nursery, url, folder, project))
+            nursery.cancel_scope.cancel()
+
+
+async def _opened(desks: Desks) -> Desks:
+    await desks.start()
+    if desks.near is not desks.far:
+        await desks.keep_near_busy()
+    await desks.operator(desks.near, "POST", "/v1/members", name="ann")
+    desks.token = (await desks.operator(desks.near, "POST", "/v1/tokens", member="ann"))["token"]
+    return desks

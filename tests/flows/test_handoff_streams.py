@@ -166,6 +166,7 @@ async def test_a_server_killed_between_the_handoff_and_its_turns_end_hands_over_
     On SQLite the next one is started then; on PostgreSQL it serves already, and takes the turn over.
     """
     async with AsyncExitStack() as stack:
+        stack.enter_context(trio.fail_after(2 * DEADLINE))
 
         async def start() -> Serving:
             place = tmp_path / f"{len(servers)}"

@@ -39,6 +39,11 @@ class Desks:
     def far(self) -> Serving:
         return self._serving["far"]
 
+    @property
+    def all(self) -> list[Serving]:
+        """Each process once."""
+        return [self.near] if self.near is self.far else [self.near, self.far]
+
     async def start(self) -> None:
         """Start what the store is for."""
         if self._url.startswith("sqlite"):
@@ -154,7 +159,7 @@ async def desks_on(url: str, folder: Path, project: str = "default") -> AsyncIte
 
 async def _opened(desks: Desks) -> Desks:
     await desks.start()
-    if desks.near is not desks.far:
+    if len(desks.all) > 1:
         await desks.keep_near_busy()
     await desks.operator(desks.near, "POST", "/v1/members", name="ann")
     desks.token = (await desks.operator(desks.near, "POST", "/v1/tokens", member="ann"))["token"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,6 @@ async def test_sequence_diagram_take_me_to_deploy(desks: Desks) -> None:
     assert await desks.said(desk) == ["take me to deploy", "Taking you to deploy."]
     # "A client that only reloads the channel (refresh) finds it", and "replays do not switch the user twice".
     assert completed["handoff"] == {"path": DEPLOY, "channel_id": deploy}
-    await desks.strike()
     async with desks.voice(client.InMemory(client.Kept(voice.client, desk))) as reloaded:
         assert (await told(reloaded, client.Opened, by=client.By.HANDOFF)).place.session == deploy
     async with desks.voice(memory) as again:
@@ -100,7 +100,7 @@ async def test_the_one_turn_stream_is_the_carrier(desks: Desks) -> None:
     assert rules.open is not None
     await desks.post(rules.open, "echo here", post_id("plain"))
     assert (await desks.log(deploy))[-1][2]["content"] == "here"
-    for server in (desks.near, desks.far):
+    for server in desks.all:
         async with desks.stream(carrier, server=server) as stream:
             replayed = [handoff_of(desk, n, data) for n, kind, data in await stream.rest() if kind == "turn.handoff"]
         assert replayed == [handoff], "the same in every process"
@@ -133,7 +133,6 @@ async def test_voice_is_locked_to_the_open_session_and_an_unrouted_one_starts_at
         await told(voice, client.Opened, by=client.By.HANDOFF)
         await told(voice, client.Ended)
         await said()
-        await desks.strike()
         await voice.navigate(PRICING)
         await told(voice, client.Opened, by=client.By.USER)
         await said()
@@ -167,7 +166,7 @@ async def test_flowchart_each_path_is_one_session_with_one_bot(desks: Desks, her
             "    pricing  pricing",
         ]
         assert await walked_up(voice, DEPLOY, PRICING) == ["/ops", ROOT, "/research", ROOT]
-    for server in (desks.near, desks.far):
+    for server in desks.all:
         for path, session in ids.items():
             found = (await desks.ask("GET", f"/v1/sessions?path={path}", server))["sessions"]
             assert [one["id"] for one in found] == [session]
@@ -189,13 +188,9 @@ async def walked_up(voice: client.Front, *paths: str) -> list[str | None]:
 
 async def drawn(desks: Desks, here: Here) -> list[str]:
     """The tree, which is the same in every process."""
-    shown: list[list[str]] = []
-    places: list[list[tuple[str, str, str]]] = []
-    for server in (desks.near, desks.far):
+    drawings: list[tuple[list[str], list[dict[str, Any]]]] = []
+    for server in desks.all:
         tree = await here("sessions", "list", "--tree", folder=server.token_file.parent)
-        shown.append(tree.out.splitlines())
-        entries = (await desks.ask("GET", "/v1/directory", server))["entries"]
-        places.append([(entry["path"], entry["session"], entry["agent"]) for entry in entries])
-    assert shown[0] == shown[1]
-    assert places[0] == places[1]
-    return shown[0]
+        drawings.append((tree.out.splitlines(), (await desks.ask("GET", "/v1/directory", server))["entries"]))
+    assert all(drawing == drawings[0] for drawing in drawings)
+    return drawings[0][0]

@@ -227,7 +227,7 @@ async def test_what_is_steered_in_behind_a_handoff_shares_its_result_and_what_wa
     ends = [event for event in await kit.events(desk) if event.kind in ("turn.handoff", "turn.completed")]
     assert [event.turn for event in ends] == [views[0].turn_id, views[0].turn_id, views[2].turn_id]
     assert [(entry.content, entry.handoff) for entry in (await kit.entries(desk))[-2:]] == [
-        ("Taking you there.", Handoff("/ops/deploy", deploy.id)),
+        ("Taking you there.", Handoff("/ops/deploy", deploy.id, event_id=ends[0].id)),
         ("Yours alone.", None),
     ]
 

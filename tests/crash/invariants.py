@@ -190,7 +190,9 @@ def _handoffs(rows: Rows) -> list[str]:
                 pairs[mailbox, n + 1] = turn, data["action_id"], data["result"]["ok"]
             continue
         own, _, result = pairs.get((mailbox, n), ("", "", {}))
-        handed[turn] = {name: data[name] for name in ("path", "channel_id", "confirm") if name in data}
+        handed[turn] = {name: data[name] for name in ("path", "channel_id", "confirm") if name in data} | {
+            "event_id": n
+        }
         if own != turn or any(result.get(name) != data[name] for name in ("path", "channel_id")):
             wrong.append(f"{turn}: handoff {n} to {data['path']} is not behind its result")
     events = rows.one("SELECT count(*) FROM event WHERE kind = 'turn.handoff'")[0]

@@ -170,6 +170,11 @@ async def recorded(day: Day, server: Serving) -> dict[str, Record]:
             entries = (await http.get(f"/v1/sessions/{session}/transcript")).json()["entries"]
             events = await _events(server, session)
             holders = frozenset(data["holder"] for kind, data in events if kind == "attempt.claimed")
+            # How an answer is cut into tokens is a matter of time: a result names its handoff by the place among them, not by its number.
+            handed = [n for n, (kind, _) in enumerate(events, start=1) if kind == "turn.handoff"]
+            for told in (*entries, *(data for _, data in events)):
+                if told.get("handoff") is not None:
+                    told["handoff"]["event_id"] = handed.index(told["handoff"]["event_id"])
             found[name] = Record(_grouped(entries, names), _joined(_plain(events, names)), holders)
     return found
 

@@ -68,7 +68,8 @@ async def test_sequence_diagram_take_me_to_deploy(desks: Desks) -> None:
     assert await desks.said(deploy) == ["echo is it up?", "is it up?"]
     assert await desks.said(desk) == ["take me to deploy", "Taking you to deploy."]
     # "A client that only reloads the channel (refresh) finds it", and "replays do not switch the user twice".
-    assert completed["handoff"] == {"path": DEPLOY, "channel_id": deploy}
+    (event_id,) = [number for number, kind, _ in log if kind == "turn.handoff"]
+    assert completed["handoff"] == {"path": DEPLOY, "channel_id": deploy, "event_id": event_id}
     async with desks.voice(client.InMemory(client.Kept(voice.client, desk))) as reloaded:
         assert (await told(reloaded, client.Opened, by=client.By.HANDOFF)).place.session == deploy
     async with desks.voice(memory) as again:

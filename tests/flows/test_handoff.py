@@ -145,16 +145,18 @@ async def test_a_post_behind_a_handoff_is_steered_in_or_starts_the_next_turn_and
         }
         assert [view.status for view in views.values()] == [Status.DELIVERED] * 3, "never lost"
         assert views["in"].turn_id == views["head"].turn_id != views["late"].turn_id
-        handed = [(event.turn, event.data["path"]) for event in await board.events(desk, "turn.handoff")]
-        assert handed == [(views["head"].turn_id, path) for path in ("/ops/deploy", "/research/pricing")]
+        handed = await board.events(desk, "turn.handoff")
+        assert [(event.turn, event.data["path"]) for event in handed] == [
+            (views["head"].turn_id, path) for path in ("/ops/deploy", "/research/pricing")
+        ]
         answers = [entry for entry in await board.entries(desk) if entry.role == "assistant"]
-        last = Handoff("/research/pricing", target.id)
+        last = Handoff("/research/pricing", target.id, event_id=handed[-1].id)
         assert [(e.in_reply_to, e.content, e.handoff) for e in answers] == [
             (head.message_id, "Taking you there.", last),
             (late.message_id, "Yours alone.", None),
         ]
         ends = [event.data.get("handoff") for event in await board.events(desk, "turn.completed")]
-        assert ends == [{"path": "/research/pricing", "channel_id": target.id}, None]
+        assert ends == [{"path": "/research/pricing", "channel_id": target.id, "event_id": last.event_id}, None]
     roles = [role for role, _ in chat.model.told(2)]
     assert roles == ["user", "assistant", "tool", "assistant", "tool", "user"], "behind the tool round"
     assert "and what does it cost?" in chat.model.told(2)[-1][1]

@@ -59,7 +59,7 @@ def check_handoffs(guide: Record) -> None:
         ("/echo", "/echo", "/guide", "guide-1"),
         ("/stream", "/stream", "/guide", "guide-1"),
     ]
-    last = {"path": "/stream", "channel_id": "/stream"}
+    last = {"path": "/stream", "channel_id": "/stream", "event_id": 1}
     ends = [(data["message_id"], data.get("handoff")) for kind, data in guide.events if kind == "turn.completed"]
     assert ends == [("guide-1", last), ("guide-3", None)], "what was steered in has no end of its own"
     ((_, _, first, *_, target),), ((_, _, then, *_, none),) = guide.transcript["guide-1"], guide.transcript["guide-3"]

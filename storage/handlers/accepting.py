@@ -116,7 +116,7 @@ def targets_of(ops: Sequence[Enqueue], scopes: Sequence[int | UnknownTarget]) ->
 
 def _write(tx: Tx, new: Sequence[_New], outcomes: list[Receipt | CallboardError]) -> None:
     wrote = tx.wrote
-    ids = {uid: row for row, uid in tx.returning("message_insert", [_message(tx, item) for item in new])}
+    ids = tx.new_messages([_message(tx, item) for item in new], together=len(outcomes) > 1)
     if len(ids) != len(new):
         if len(outcomes) > 1:
             raise Clash  # others of these ops may have been answered by what was not inserted

@@ -61,6 +61,13 @@ class Tx(ABC):
     def returning(self, name: str, rows: Sequence[Args]) -> list[Row]:
         """The same; returns what it says of the rows that it changed, in no order."""
 
+    def new_messages(self, rows: Sequence[Args], *, together: bool) -> dict[str, int]:
+        """Insert messages ("message_insert"); the row of each by its id, and none for what is taken.
+
+        With `together` the database may fail them all instead, at this statement or a later one.
+        """
+        return {uid: row for row, uid in self.returning("message_insert", rows)}
+
     def put(self, name: str, args: Args = ()) -> None:
         """A writing statement of which nobody asks how many rows it changed: it may be carried out together with what comes next."""
         self.run(name, args)

@@ -29,10 +29,14 @@ Answered = dict[str, tuple[Sequence[Any], list[Row]]]
 def ahead(batch: Sequence[ops.Op[Any]], scopes: Mapping[Scope, int]) -> list[Question]:
     """The questions of `batch`, at most one for each statement. `scopes`: rows of those that are known."""
     found: list[Question] = []
-    if commits := _leading(batch, ops.CommitTurn):
+    commits = _leading(batch, ops.CommitTurn)
+    sends = _leading(batch[len(commits) :], ops.Enqueue)
+    if commits:
         found.append(("fence", fences_of([op.lease for op in commits])))
-    if (targets := _targets(_leading(batch, ops.Enqueue), scopes)) is not None:
+    elif (targets := _targets(sends, scopes)) is not None:
         found.append(targets)
+    if len(sends) > 1:
+        found.append(("message_ids", (len(sends),)))
     claims = [op for op in batch if isinstance(op, ops.Claim)]
     if len(claims) == 1:
         found.append(("process_nonce", (claims[0].holder,)))

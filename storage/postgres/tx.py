@@ -35,6 +35,8 @@ written to them since the batch began, and what comes is not older."""
 LOCK_RECIPIENTS: Final = "SELECT id FROM mailbox WHERE recipient = ANY($1::text[]) ORDER BY id FOR NO KEY UPDATE"
 LOCK_OF_MESSAGE: Final = """SELECT id FROM mailbox WHERE id = (SELECT mailbox FROM message WHERE uid = $1)
 FOR NO KEY UPDATE"""
+UID: Final = 2
+"""Where a new message has its id."""
 _DUE: Final = ("due_mailboxes", "due_after")
 
 
@@ -116,6 +118,15 @@ class PgTx(Tx):
         released, found = self._ask_with_waiting([asked, written(question, given)])
         self._answered[question] = (given, found.rows)
         return released.rows
+
+    def new_messages(self, rows: Sequence[Args], *, together: bool) -> dict[str, int]:
+        _, taken = self._answered.pop("message_ids", ((), []))
+        if together and len(taken) >= len(rows):
+            numbered = [(*taken[place], *row) for place, row in enumerate(rows)]
+            self.put_all("messages_put", numbered)
+            return {row[UID + 1]: row[0] for row in numbered}
+        # Those that were taken ahead are not used any more: what comes after these must not come before them (INB-6).
+        return super().new_messages(rows, together=together)
 
     def put(self, name: str, args: Args = ()) -> None:
         self.put_all(name, (args,))

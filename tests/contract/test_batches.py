@@ -147,7 +147,7 @@ async def test_a_storm_of_good_and_bad_ops_leaves_what_the_good_ones_alone_would
         assert [event.id for event in await kit.events(session)] == [entry.seq for entry in entries]
 
 
-@pytest.mark.spec("MSG-1", "EVT-2")
+@pytest.mark.spec("MSG-1", "EVT-2", "INB-6")
 @pytest.mark.parametrize("undecodable", [False, True])
 @pytest.mark.parametrize("told", [False, True])
 async def test_ends_of_turns_and_sends_behind_them_number_what_they_write_one_after_the_other(
@@ -174,6 +174,12 @@ async def test_ends_of_turns_and_sends_behind_them_number_what_they_write_one_af
         assert [event.id for event in events] == list(range(1, len(events) + 1))
     # A parent was told of its child's end before it got the messages.
     assert len(await kit.entries(parent)) == 2 + told
+    taken: dict[str, list[int]] = {session_address(session.id): [] for session in sessions}
+    while found := await kit.claims():
+        for each in found:
+            taken[each.lease.recipient].append(each.head.seq)
+            await kit.commit(each)
+    assert all(len(seqs) >= 2 and seqs == sorted(seqs) for seqs in taken.values()), taken
 
 
 @pytest.mark.parametrize("refusal", ["conflict", "full", "unknown", "unbindable"])

@@ -58,7 +58,9 @@ def test_both_databases_have_the_same_statements_in_the_same_files() -> None:
         folder = resources.files("callboard.storage") / dialect / "sql"
         return {file.name: set(HEAD.findall(file.read_text("utf-8"))) for file in folder.iterdir()}
 
-    assert named("postgres") == named("sqlite")
+    ours = named("postgres")
+    assert ours.pop("ahead.sql") == {"message_ids", "messages_put"}
+    assert ours == named("sqlite")
     assert set(load("postgres")) == set(statements())
 
 

@@ -191,3 +191,5 @@ class PgTx(Tx):
         """Lock mailboxes late. It is out of the order that keeps batches from waiting for each other, so it must stay the exception."""
         self._waiting.append((LOCK_RECIPIENTS, (sorted(recipients),)))
         self.held |= recipients
+        # Others may have accepted messages there behind the rows that were taken ahead.
+        self._answered.pop("message_ids", None)

@@ -21,8 +21,10 @@ from callboard.storage.model.states import Status
 from callboard.storage.model.turns import Claimed
 from callboard.storage.ops import EmitTokens, HandBack, Retry
 from callboard.storage.ops.deliveries import End, Ended
-from callboard.storage.postgres.bridge import ROLLBACK
-from callboard.tests.contract.pg_kit import LIMIT, Process, commit, post, processes, together
+from callboard.storage.ops.inbox import enqueue
+from callboard.storage.ops.sessions import open_session
+from callboard.storage.postgres.bridge import BEGIN, ROLLBACK
+from callboard.tests.contract.pg_kit import ANN, LIMIT, SCOPE, Process, commit, post, processes, together
 
 Lend = Callable[[], AbstractContextManager[str]]
 
@@ -126,6 +128,30 @@ async def test_one_recipient_several_times_in_a_batch(two: tuple[Process, Proces
 
 
 @pytest.mark.spec("RT-17", "INB-6")
+@pytest.mark.spec("RT-17", "INB-6")
+async def test_a_mailbox_that_comes_into_being_behind_a_batch_s_locks_keeps_its_order(
+    two: tuple[Process, Process],
+) -> None:
+    """The batch has taken rows for its messages by then: one of them would stand before what the other process accepts first."""
+    a, b = two
+    there = await a.open()
+    coming = open_session(SCOPE, "echo")
+    gate = await a.gate(lambda statements: statements[0][0] != BEGIN)
+    receipts: list[Receipt] = []
+
+    async def send() -> None:
+        receipts.extend(await a.batch(post(there), enqueue(SCOPE, session_address(coming.id), ANN, "second")))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        await gate.reached.wait()
+        first = await b.post((await b.apply(coming)).session, "first")
+        gate.open()
+    assert (first.seq, receipts[1].seq) == (1, 2)
+    heads = {claimed.session: claimed.head.content for claimed in await b.claim()}
+    assert heads == {there.id: "hello", coming.id: "first"}
+
+
 async def test_two_processes_never_claim_one_mailbox_and_neither_waits(two: tuple[Process, Process]) -> None:
     a, b = two
     sessions = [await a.open() for _ in range(6)]

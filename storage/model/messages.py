@@ -101,8 +101,8 @@ def dump_payload(payload: Mapping[str, Any] | None) -> str | None:
 
 def digest(target: str, kind: str, content: str, payload: str | None) -> bytes:
     """16 bytes that are equal exactly when two sends under one message id are the same send (INB-4)."""
-    parts = (target, kind, payload or "", content)
-    text = "\0".join(f"{len(part)}:{part}" for part in parts)
+    data = payload or ""
+    text = f"{len(target)}:{target}\0{len(kind)}:{kind}\0{len(data)}:{data}\0{len(content)}:{content}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

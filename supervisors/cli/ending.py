@@ -76,7 +76,8 @@ class Ending:
 def end_now(code: int) -> None:
     """End: no handler, no thread and no task is waited for."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
+        # A RuntimeError, if a signal has come in the middle of what is being written there, a line of the log above all.
+        with suppress(OSError, ValueError, RuntimeError):
             stream.flush()
     os._exit(code)
 

@@ -13,6 +13,24 @@ import trio
 
 from callboard.tests.flows.cli_kit import run, running, serving
 
+IN_THE_MIDDLE = """
+import io, logging, os, signal, sys
+from callboard.supervisors.cli.ending import end_now
+
+class Raw(io.RawIOBase):
+    def writable(self):
+        return True
+
+    def write(self, data):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return len(data)
+
+signal.signal(signal.SIGTERM, lambda *_: end_now(7))
+sys.stderr = io.TextIOWrapper(io.BufferedWriter(Raw()), line_buffering=True)
+logging.basicConfig(stream=sys.stderr)
+logging.error("stopping")
+"""
+"""Told to end at once while it writes a line of its log: what logging swallows must not be the end."""
 STUCK = """
 import os
 import threading
@@ -40,6 +58,11 @@ shield = Team(agents={"agent": shielded})
 if "GIVE_UP" in os.environ:
     Janitor.run = janitor
 """
+
+
+async def test_the_end_comes_also_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    async with running(folder=tmp_path, prelude=("-c", IN_THE_MIDDLE)) as command:
+        assert (await command.end()).code == 7
 
 
 @pytest.mark.spec("RT-3")

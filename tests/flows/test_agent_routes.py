@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from callboard import Turn
-from callboard.actors.session.agents.chat import RULES
+from callboard.actors.session.agents.chat import DESK_RULES, RULES, WRITING_RULES
 from callboard.storage.model.errors import NotPermitted
 from callboard.storage.model.policies import Edge
 from callboard.storage.model.sessions import Session
@@ -145,9 +145,10 @@ async def test_a_model_reads_what_to_do_instead_and_is_not_told_to_write(databas
     assert results(chat.model.prompts[2])[1][1]["status"] == "recorded"
     assert results(chat.model.prompts[4])[0][1]["status"] == "pending"
     assert len({prompt.messages[0]["content"] for prompt in chat.model.prompts}) == 1
-    recommended, refused = RULES.partition("Where they may, agent_send")[::2]
-    assert "agent_send" not in recommended
-    assert "Where they may not, it is refused, and connect_user takes the user to the other session instead." in refused
+    assert "agent_send" not in RULES
+    assert "Where they may, agent_send" in WRITING_RULES
+    assert "Where they may not, it is refused." in WRITING_RULES
+    assert "whether agents may write to it or not, use connect_user" in DESK_RULES
 
 
 @both_databases

@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from callboard import Budget, InvalidField, Turn, tool
 from callboard.actors.models.model import Completion, Emit, ModelUnavailable, Prompt
-from callboard.actors.session.agents.chat import CHILD_RULES, RULES
+from callboard.actors.session.agents.chat import CHILD_RULES, DESK_RULES, RULES, WRITING_RULES
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.states import Outcome, Status
 from callboard.tests.flows.chat_kit import Chat, asks, chatting, text
@@ -91,8 +91,8 @@ async def test_a_child_is_told_that_its_answer_is_the_result(autojump_clock: Moc
         await chat.board.until(chat.desk, "turn.completed", 2)
         systems = [prompt.messages[0]["content"] for prompt in chat.model.prompts]
         parent, childs = systems[0], 2 if CHILD_RULES in systems[2] else 1
-        assert systems[childs] == f"{parent}\n\n{CHILD_RULES}"
-        assert parent == f"You are the desk.\n\n{RULES}"
+        common = f"You are the desk.\n\n{RULES}\n\n{WRITING_RULES}"
+        assert (parent, systems[childs]) == (f"{common}\n\n{DESK_RULES}", f"{common}\n\n{CHILD_RULES}")
         assert chat.model.told(childs) == [
             ("user", f"[message from the session /desk, {chat.desk.id}]\ncount the ships")
         ]

@@ -80,6 +80,9 @@ async def test_it_is_in_every_agents_first_model_request(autojump_clock: MockClo
         await board.ask(await board.open("desk"))
     (offered,) = [spec for spec in model.prompts[0].tools if spec.name == "connect_user"]
     assert offered.parameters == SCHEMAS["connect_user"]["parameters"]
+    assert ("agent_send" in model.prompts[0].messages[0]["content"]) is agent_tools, (
+        "no rule about a tool that is not there"
+    )
 
 
 @pytest.mark.spec("HND-2", "HND-3")

@@ -97,6 +97,20 @@ async def test_take_me_to_deploy_switches_the_open_session_once(tmp_path: Path) 
         assert [entry["content"] for entry in await desk.serving.transcript("/ops/deploy")][::2] == ["hello", "again"]
 
 
+@pytest.mark.spec("HND-4")
+async def test_what_the_target_has_handed_over_before_moves_nobody_on(tmp_path: Path) -> None:
+    """A reload looks at the open session's last result; being handed over to a session does not, though it is newer than where the user went."""
+    async with at_desk(tmp_path) as desk:
+        page = desk.page
+        await desk.serving.post("/ops/deploy", "to /research/pricing")
+        await desk.serving.until("/ops/deploy", lambda kind, _: kind == "turn.completed")
+        await page.say("take me to deploy")
+        await page.until(f"{AT} === '/ops/deploy' && text('.entry.theirs').includes('Taking you there.')")
+        for words in ("hello", "again"):
+            await settled(page, "/ops/deploy", heard=words)
+        assert await page.js("said.filter((text) => text.startsWith('Opened')).at(-1)") == "Opened /ops/deploy"
+
+
 @pytest.mark.spec("HND-2", "HND-4")
 async def test_a_replayed_stream_moves_nobody_twice(tmp_path: Path) -> None:
     """ "The client records the handoff's event id as handled so replays do not switch the user twice."

@@ -95,6 +95,18 @@ async def test_a_handoff_moves_the_user_once_and_what_is_said_next_goes_there(tm
         assert await echoed(front) == "/research/pricing heard hello"
 
 
+@pytest.mark.spec("HND-4")
+async def test_what_the_target_has_handed_over_before_moves_nobody_on(tmp_path: Path, store_url: str) -> None:
+    """A reload looks at the open session's last result; being handed over to a session does not, though it is newer than where the user went."""
+    async with served_by(Gates(), tmp_path, store=store_url) as served, front_of(served) as front:
+        deploy = await served.runtime.desk.find(served.runtime.scope, "/ops/deploy")
+        await served.say(deploy.id, "to /research/pricing")
+        await front.say("to /ops/deploy")
+        assert (await told(front, client.Opened, by=client.By.HANDOFF)).place.session == deploy.id
+        assert await echoed(front) == "/ops/deploy heard hello"
+        assert front.open.session == deploy.id
+
+
 @pytest.mark.spec("HND-3", "HND-4")
 async def test_of_several_in_one_turn_the_first_is_followed_and_the_next_offered(tmp_path: Path) -> None:
     async with served_by(Gates(), tmp_path) as served, front_of(served) as front:

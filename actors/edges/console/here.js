@@ -28,6 +28,8 @@ export class Here {
   #backTo = null;
   #aloud = false;
   #blind = false;
+  /** Whether the last result of the open session counts: not where a handoff led to, as what was there before brought nobody. */
+  #looksBack = false;
   /** session → ids of our messages there that have no answer: it was left, and is listened to until they have. */
   #watched = new Map();
   #drawn = "";
@@ -67,6 +69,7 @@ export class Here {
     const followed = id !== null && id === this.#following;
     const reload = starts && id === this.#tab.open && !this.#tab.going;
     this.#following = null;
+    this.#looksBack = !followed;
     if (!followed && id !== this.#backTo) this.#remember(before, id);
     this.#backTo = null;
     this.#watched.delete(id);
@@ -119,7 +122,7 @@ export class Here {
       this.#rules.frontiers = { ...this.#rules.frontiers, [session]: newest };
       this.#changed();
     }
-    if (found) this.consider(found);
+    if (found && this.#looksBack) this.consider(found);
   }
 
   /** Do what the rules say, of several one after the other: the first that is followed decides about the next. */

@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from .conversation import Conversation
-from .handoffs import Handoff, LastResult, result_of
+from .handoffs import Handoff, LastResult, transcript_result
 from .live import LiveClient
 from .rest import Place, Rest
 from .subscription import Subscription
@@ -59,8 +59,7 @@ async def look_back(live: LiveClient, rest: Rest, place: Place) -> tuple[Followe
         window *= WIDER
     if last.known or last.found is not None:
         return followed, last.found
-    # A failed turn may have ended since, and then what was before it is in no log once it is a day old.
-    answer = await rest.newest_answer(place.session)
-    found = None if answer is None else result_of(place.session, answer, answer["in_reply_to"])
+    # A result that is a day old is in no log any more.
+    found = transcript_result(place.session, await rest.newest(place.session))
     # What is newer than what was looked at comes as an event.
     return followed, found if found is not None and found.id <= newest else None

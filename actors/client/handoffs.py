@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
 import attrs
 
+OPEN: Final = ("pending", "processing")
+"""States of a message that has not come to its end."""
 HANDLED_MOST: Final = 256
 """Event ids that are remembered as acted upon: of so many the oldest are below what the user did since."""
 _POSTED: Final = re.compile(r"(.{1,64})::[0-9a-f]{32}\Z")
@@ -101,6 +103,15 @@ def result_of(session: str, result: Mapping[str, Any], message: str) -> Handoff 
     return None if handoff is None else handoff_of(session, handoff["event_id"], {**handoff, "message_id": message})
 
 
+def transcript_result(session: str, entries: Sequence[Mapping[str, Any]]) -> Handoff | None:
+    """The handoff in the newest answer of a transcript, of which these are the newest entries, in order; None if it is not the last result.
+
+    A turn that was stopped, failed or said nothing has left no answer: it is seen by its message, which waits no longer.
+    """
+    last = next((entry for entry in reversed(entries) if entry["state"] not in OPEN), None)
+    return result_of(session, last, last["in_reply_to"]) if last is not None and last["role"] == "assistant" else None
+
+
 def post_id(client: str) -> str:
     """A new message id that says which client has posted: a handoff that answers it is that client's to follow."""
     return f"{client}::{uuid.uuid4().hex}"
@@ -169,7 +180,7 @@ class Rules:
 class LastResult:
     """What a reload has to look at in a session's log: the handoff of the turn that runs, or else what the last result there says.
 
-    See events in order. `known` says that there is a result; if none is, the last one is the transcript's newest answer.
+    See events in order. `known` says that there is a result; if none is, the transcript may have it (`transcript_result`).
     """
 
     def __init__(self, session: str) -> None:

@@ -28,7 +28,7 @@ from ...storage.wire import parse_object
 
 SECONDS: Final = 30.0
 RECENT: Final = 99
-"""Entries among which the newest answer is looked for."""
+"""Entries among which a result is looked for that is in no log any more."""
 Entries = list[dict[str, Any]]
 
 
@@ -84,15 +84,14 @@ class Rest:
         except NotFound:
             return None
 
-    async def newest_answer(self, session: str) -> dict[str, Any] | None:
-        """The newest answer in a transcript, None if none is among the newest 99 entries. Raises `UnknownTarget`."""
+    async def newest(self, session: str) -> Entries:
+        """The newest entries of a transcript, at most 99, in order. Raises `UnknownTarget`."""
 
         async def read(after: int, limit: int) -> Entries:
             query = {"after": str(after), "limit": str(limit)}
             return (await self._get(f"/v1/sessions/{quote(session, safe='')}/transcript", query))["entries"]
 
-        answers = [entry for entry in await newest_entries(read, RECENT) if entry["role"] == "assistant"]
-        return answers[-1] if answers else None
+        return await newest_entries(read, RECENT)
 
     async def _get(self, address: str, query: dict[str, str] | None = None) -> dict[str, Any]:
         try:

@@ -15,7 +15,7 @@ from callboard.tests.flows.cli_kit import Serving, serving
 from callboard.tests.flows.front_team import HAND_OVER, LET_GO
 from callboard.tests.flows.test_browser_restart import NO_WEBSOCKET
 from callboard.tests.flows.test_browser_senses import HEARD
-from callboard.tests.unit.handoff_kit import RESULTS, RULES
+from callboard.tests.unit.handoff_kit import RESULTS, RULES, TRANSCRIPTS
 
 pytestmark = pytest.mark.browser
 AT = "text('#conversation-title')"
@@ -30,8 +30,8 @@ navigator.locks.request = async (name, options, taken) => {
   return request(name, options, taken);
 };
 """
-TABLE = """(async (cases, results, session) => {
-  const { Rules, LastResult, handoffOf } = await import("/console/handoffs.js");
+TABLE = """(async (cases, results, transcripts, session) => {
+  const { Rules, LastResult, handoffOf, transcriptResult } = await import("/console/handoffs.js");
   const faults = [];
   for (const [name, steps] of Object.entries(cases)) {
     const rules = new Rules("me");
@@ -50,7 +50,11 @@ TABLE = """(async (cases, results, session) => {
     if ((last.found?.id ?? null) !== found || last.known !== known) faults.push([name, last.found, last.known]);
     if (last.found && last.found.by !== "me") faults.push([name, last.found.by]);
   }
-  return [Object.keys(cases).length + Object.keys(results).length, faults];
+  for (const [name, [entries, wanted]] of Object.entries(transcripts)) {
+    const found = transcriptResult(session, entries);
+    if ((found?.id ?? null) !== wanted || (found && found.by !== "me")) faults.push([name, found]);
+  }
+  return [[cases, results, transcripts].map((table) => Object.keys(table).length), faults];
 })(...arguments)"""
 
 
@@ -352,5 +356,5 @@ async def test_on_a_phone_it_is_followed_and_nothing_sticks_out(tmp_path: Path) 
 @pytest.mark.spec("HND-3", "HND-4", "HND-5")
 async def test_the_rules_are_those_of_the_client_library(tmp_path: Path) -> None:
     async with at_desk(tmp_path) as desk:
-        count, faults = await desk.page.js(TABLE, json.loads(json.dumps(RULES)), RESULTS, "ses_desk")
-        assert (count, faults) == (len(RULES) + len(RESULTS), [])
+        count, faults = await desk.page.js(TABLE, json.loads(json.dumps(RULES)), RESULTS, TRANSCRIPTS, "ses_desk")
+        assert (count, faults) == ([len(RULES), len(RESULTS), len(TRANSCRIPTS)], [])

@@ -29,7 +29,7 @@ class Gates:
     hand_over: trio.Event = attrs.field(factory=trio.Event)
     end: trio.Event = attrs.field(factory=trio.Event)
 
-    async def guide(self, turn: Turn) -> str:
+    async def guide(self, turn: Turn) -> str | None:
         """`to PATH …` at once; `late PATH …` when it may; anything else is said back."""
         word, *paths = turn.text.split()
         if word == "late":

@@ -1,7 +1,7 @@
 """A reload decides from the last result: "a client that only reloads the channel finds it", also when the event is in no log any more.
 
 One process with one runtime, on both databases. Not here: reloads while the event is there (`test_client_handoffs`), the console's
-(`test_browser_handoff`).
+(`test_browser_reload`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import attrs
 import pytest
 import trio
 
-from callboard import Turn, client
+from callboard import Tuning, Turn, client
 from callboard.storage.ops import PruneEvents
 from callboard.tests.contract.postgres_server import session_server
 from callboard.tests.flows.edge_kit import Served
@@ -23,11 +23,13 @@ from callboard.tests.flows.test_client_handoffs import Gates, echoed, front_of, 
 
 @attrs.define
 class Desks(Gates):
-    """`stay` works until it may end, without a word of it."""
+    """`stay` works until it may end, and `silent` ends, without a word of it."""
 
     stayed: trio.Event = attrs.field(factory=trio.Event)
 
-    async def guide(self, turn: Turn) -> str:
+    async def guide(self, turn: Turn) -> str | None:
+        if turn.text == "silent":
+            return None
         if turn.text == "stay":
             await self.stayed.wait()
             return "Stayed."
@@ -46,7 +48,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @asynccontextmanager
 async def missed(desks: Desks, folder: Path, url: str, memory: client.InMemory) -> AsyncIterator[Served]:
     """A server whose desk has handed over while the client was away, and has forgotten the event since."""
-    async with served_by(desks, folder, store=url) as served:
+    async with served_by(desks, folder, store=url, tuning=Tuning(stop_grace_seconds=0.1)) as served:
         async with front_of(served, memory=memory) as front:
             post = await front.say("late /ops/deploy")
         desks.hand_over.set()
@@ -83,23 +85,42 @@ async def test_after_the_event_is_forgotten_a_reload_finds_the_handoff_in_the_re
 
 
 @pytest.mark.spec("HND-3", "HND-4")
-async def test_where_the_log_has_no_result_any_more_the_transcript_has_it(tmp_path: Path, url: str) -> None:
+@pytest.mark.parametrize("since", ["nothing", "silent", "stopped"])
+async def test_where_the_log_has_no_result_any_more_the_transcript_has_it(tmp_path: Path, url: str, since: str) -> None:
+    """The last result is the one within the day: a turn that has ended since, without a word, is seen by its message."""
     memory, desks = client.InMemory(), Desks()
     async with missed(desks, tmp_path, url, memory) as served:
         assert memory.kept is not None
         desk = memory.kept.open or ""
-        newest = (await served.log(desk))[-1][0]
-        post = await served.post(desk, "stay")
-        async with served.runtime.follow(desk, after=newest) as feed:
-            while (await anext(feed)).kind != "attempt.claimed":
-                pass
+        if since == "silent":
+            await served.say(desk, "silent")
+        elif since == "stopped":
+            post = await begun(served, desk)
+            assert (await served.client.post(f"/v1/sessions/{desk}/stop")).status_code == 202
+            await served.runtime.wait(post)
+        ended = (await served.log(desk))[-1][0]
+        post = await begun(served, desk)
         await forget(served)
         page = await served.runtime.store.reads.events(served.runtime.scope, desk, after=0)
-        assert page.floor > newest, "no reader of the log is told of the result"
+        assert page.floor > ended, "no reader of the log is told of a result"
+        entries = (await served.client.get(f"/v1/sessions/{desk}/transcript")).json()["entries"]
+        assert [entry for entry in entries if entry["role"] == "assistant"][-1]["handoff"]["path"] == "/ops/deploy"
         async with front_of(served, None, memory) as front:
-            assert (await told(front, client.Opened, by=client.By.HANDOFF)).place.path == "/ops/deploy"
-        desks.stayed.set()
-        await served.runtime.wait(post["message_id"])
+            if since == "nothing":
+                assert (await told(front, client.Opened, by=client.By.HANDOFF)).place.path == "/ops/deploy"
+            desks.stayed.set()
+            assert await echoed(front) == ("/ops/deploy" if since == "nothing" else "/") + " heard hello"
+        await served.runtime.wait(post)
+
+
+async def begun(served: Served, desk: str) -> str:
+    """The message of a turn that has begun to `stay`."""
+    newest = (await served.log(desk))[-1][0]
+    post = await served.post(desk, "stay")
+    async with served.runtime.follow(desk, after=newest) as feed:
+        while (await anext(feed)).kind != "attempt.claimed":
+            pass
+    return post["message_id"]
 
 
 @pytest.mark.spec("HND-4")

@@ -147,3 +147,28 @@ RESULTS: Final[dict[str, tuple[list[list[Any]], int | None, bool]]] = {
     "only a failed turn is left of what was": ([ended(9, kind="turn.failed")], None, False),
 }  # fmt: skip
 """Events of the session `ses_desk`; which event a reload has to look at, and whether there is a result among them."""
+
+
+def post(state: str, role: str = "user") -> dict[str, Any]:
+    return {"role": role, "state": state, "message_id": MINE}
+
+
+def answer(handoff: int | None = None) -> dict[str, Any]:
+    """The entry of an answer, which may hand over."""
+    entry = {"role": "assistant", "state": "delivered", "in_reply_to": MINE}
+    return entry if handoff is None else {**entry, "handoff": target(handoff)}
+
+
+DONE: Final = [post("delivered"), answer(2)]
+TRANSCRIPTS: Final[dict[str, tuple[list[dict[str, Any]], int | None]]] = {
+    "nothing": ([], None),
+    "no answer yet": ([post("processing"), post("pending")], None),
+    "the newest answer's": ([post("delivered"), answer(1), *DONE], 2),
+    "which hands nothing over": ([*DONE, post("delivered"), answer()], None),
+    "a turn that runs since changes nothing": ([*DONE, post("processing"), post("pending", "notice")], 2),
+    "a stopped or silent one has ended since": ([*DONE, post("delivered")], None),
+    "and the next one runs": ([*DONE, post("delivered"), post("processing")], None),
+    "a failed one has": ([*DONE, post("failed")], None),
+    "a notice was seen to, in silence": ([*DONE, post("delivered", "notice")], None),
+}
+"""Newest entries of the transcript of `ses_desk`, whose log has no result any more; which event a reload has to look at."""

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from callboard.actors.client import FileMemory, InMemory, Kept, LastResult, Opened, Place, Rules
-from callboard.actors.client.handoffs import HANDLED_MOST, Handoff, Key, handoff_of, post_id, poster
+from callboard.actors.client.handoffs import HANDLED_MOST, Handoff, Key, handoff_of, post_id, poster, transcript_result
 from callboard.actors.client.notices import By
 from callboard.storage.model.ids import check_message_id
 from callboard.storage.model.limits import LABEL_CHARS
-from callboard.tests.unit.handoff_kit import DEPLOY, DESK, RESULTS, RULES, Step, handed
+from callboard.tests.unit.handoff_kit import DEPLOY, DESK, RESULTS, RULES, TRANSCRIPTS, Step, handed
 from callboard.tests.unit.hostile_kit import TITLES
 
 
@@ -52,6 +52,15 @@ def test_what_a_reload_looks_at(case: str) -> None:
         last.see(number, kind, data)
     assert (last.found.id if last.found else None, last.known) == (found, known)
     assert last.found is None or last.found.by == "me", "whoever asked is known from the result as well"
+
+
+@pytest.mark.spec("HND-3", "HND-4")
+@pytest.mark.parametrize("case", TRANSCRIPTS)
+def test_what_a_reload_looks_at_when_the_log_has_no_result_any_more(case: str) -> None:
+    entries, wanted = TRANSCRIPTS[case]
+    found = transcript_result(DESK, entries)
+    assert (found and found.id) == wanted
+    assert found is None or (found.session, found.by) == (DESK, "me")
 
 
 def test_what_was_handled_is_kept_and_bounded() -> None:

@@ -6,7 +6,7 @@
 // The text of an attempt that was given up is dropped (attempt.relinquished): what stays is what the transcript will say.
 
 import { get, part } from "./api.js";
-import { LastResult, handoffOf, resultOf } from "./handoffs.js";
+import { LastResult, handoffOf, isOpen, transcriptResult } from "./handoffs.js";
 import { NEWEST } from "./link.js";
 
 const FIRST_WINDOW = 500;
@@ -127,7 +127,7 @@ export class Conversation {
     }
     this.loaded = true;
     this.#onChange("entries");
-    if (this.#asks) this.#tell(this.#newest());
+    if (this.#asks) this.#tell(transcriptResult(this.session.id, [...this.entries.values()].sort((a, b) => a.seq - b.seq)));
   }
 
   /** Follow from a little before the newest event: far enough to know all that the running turn has said. */
@@ -160,13 +160,6 @@ export class Conversation {
     this.#asks = false;
     // What is newer than what was replayed comes as an event.
     this.#onChange("replayed", { newest: this.#replayTo, found: found && found.id <= this.#replayTo ? found : null });
-  }
-
-  /** What the newest answer hands over to: of a log that has no result any more it is the last one. */
-  #newest() {
-    const answers = [...this.entries.values()].filter((entry) => entry.role === "assistant");
-    const last = answers.reduce((one, other) => (other.seq > (one?.seq ?? 0) ? other : one), null);
-    return last && resultOf(this.session.id, last, last.in_reply_to);
   }
 
   #apply(kind, data, live) {
@@ -291,6 +284,3 @@ export class Conversation {
 }
 
 const FINAL = new Set(["delivered", "failed"]);
-
-/** Whether a message is still to come to its end. */
-export const isOpen = (entry) => entry.state === "pending" || entry.state === "processing";

@@ -24,6 +24,18 @@ export function resultOf(session, { handoff }, message) {
   return handoff ? handoffOf(session, handoff.event_id, { ...handoff, message_id: message }) : null;
 }
 
+/**
+ * The handoff in the newest answer of a transcript, whose entries these are, in order; null if it is not the last result: a turn that was
+ * stopped, failed or said nothing has left no answer, and is seen by its message, which waits no longer.
+ */
+export function transcriptResult(session, entries) {
+  const last = entries.findLast((entry) => !isOpen(entry));
+  return last?.role === "assistant" ? resultOf(session, last, last.in_reply_to) : null;
+}
+
+/** Whether a message is still to come to its end. */
+export const isOpen = (entry) => entry.state === "pending" || entry.state === "processing";
+
 const keyOf = (handoff) => `${handoff.session} ${handoff.id}`;
 
 /** What one client knows of where its user is. `open` is the open session; `frontiers` what `navigate` answered last. */
@@ -84,7 +96,7 @@ export class Rules {
 
 /**
  * What a reload has to look at in a session's log: the handoff of the turn that runs, or else what the last result there says.
- * See events in order. `known` says that there is a result; if none is, the last one is the transcript's newest answer.
+ * See events in order. `known` says that there is a result; if none is, the transcript may have it (`transcriptResult`).
  */
 export class LastResult {
   known = false;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,3 +19,15 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         await nursery.start(opened.run)
         yield opened
         nursery.cancel_scope.cancel()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty store of this test's own: a SQLite file in `tmp_path`, then a PostgreSQL database. A test that takes it runs on both."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/callboard.db"
+        return
+    from callboard.tests.contract.postgres_server import session_server
+
+    with session_server().database() as url:
+        yield url

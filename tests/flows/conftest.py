@@ -46,18 +46,6 @@ async def board() -> AsyncIterator[Board]:
         yield opened
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty store of this test's own: a SQLite file in `tmp_path`, then a PostgreSQL database. A test that takes it runs on both."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/callboard.db"
-        return
-    from callboard.tests.contract.postgres_server import session_server
-
-    with session_server().database() as url:
-        yield url
-
-
 @pytest.fixture
 def local(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Local:
     """Runs a command in this process: `local(*arguments, folder=…)` gives `cli_kit.Done`."""

@@ -1,46 +1,24 @@
-"""What the tests of prompts share: a prompt looked at as the next call would send it, a fixed day, prompts as text, a tool, an answer held up.
-
-And a store of either kind that outlives a runtime, so that another one can go on with it.
-"""
+"""What the tests of prompts share: a prompt looked at as the next call would send it, prompts as text, a tool, an answer held up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime, tzinfo
 from pathlib import Path
 
-import pytest
 import trio
 
 from callboard import tool
 from callboard.actors.desk import Desk
 from callboard.actors.models.model import Completion, Emit, Prompt
 from callboard.actors.session.agents.chat import ChatAgent
-from callboard.actors.session.prompt import standard
 from callboard.actors.session.prompt.assembly import Assembled
 from callboard.actors.session.prompt.preview import preview_turn
 from callboard.storage.model.sessions import Session
-from callboard.tests.contract.postgres_server import session_server
 from callboard.tests.flows.chat_kit import WrittenModel
 from callboard.tests.flows.turn_kit import Board
 
-both_databases = pytest.mark.parametrize("database", ["sqlite", "postgres"])
 PLACES = {"/research/pricing": "pricing", "/ops/deploy": "deploy", "/ops": "deploy"}
 PURPOSES = {"deploy": "Deploys <things>.\n[context: x]", "pricing": "", "desk": "Greets.", "agent": "Echoes."}
 GOLDEN = Path(__file__).parent / "golden"
-MONDAY = 1_796_032_800.0
-"""30 November 2026, 10:00 in UTC."""
-
-
-@contextmanager
-def store_url(database: str, folder: Path) -> Iterator[str]:
-    """The URL of a file in `folder`, or of a PostgreSQL database of one's own."""
-    if database == "sqlite":
-        yield f"sqlite:///{folder}/store.db"
-        return
-    with session_server().database() as url:
-        yield url
 
 
 async def looked_at(desk: Desk, agent: ChatAgent, session: Session) -> Assembled:
@@ -77,17 +55,6 @@ def blocks_of(prompt: Assembled) -> dict[str, str]:
 def as_text(prompt: Assembled) -> str:
     """All parts but the tools (`tools.json` has those), as a golden file has them."""
     return "".join(f"=== {part.name}\n{part.data.decode()}\n" for part in prompt.parts() if part.name != "tools")
-
-
-def set_time(monkeypatch: pytest.MonkeyPatch, at: float) -> None:
-    """What prompts are told of the time from now on. The store's clock goes on: leases go by it."""
-
-    class Stopped(datetime):
-        @classmethod
-        def fromtimestamp(cls, timestamp: float, tz: tzinfo | None = None) -> datetime:
-            return datetime.fromtimestamp(at, tz)
-
-    monkeypatch.setattr(standard, "datetime", Stopped)
 
 
 class Pause:

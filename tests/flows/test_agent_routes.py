@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -21,7 +20,6 @@ from callboard.storage.model.policies import Edge
 from callboard.storage.model.sessions import Session
 from callboard.storage.ops.namespace import set_policy
 from callboard.tests.flows.chat_kit import asks, chatting, results, text
-from callboard.tests.flows.prompt_kit import both_databases, store_url
 from callboard.tests.flows.turn_kit import Board, Body, calling, running
 
 pytestmark = pytest.mark.spec("NS-4")
@@ -76,70 +74,64 @@ async def rule(board: Board, edge: Edge) -> None:
     await board.runtime.store.apply(set_policy(board.scope, "/", edge=edge))
 
 
-@both_databases
-async def test_handoff_only_refuses_every_route_that_collaborate_lets_through(database: str, tmp_path: Path) -> None:
+async def test_handoff_only_refuses_every_route_that_collaborate_lets_through(store_url: str) -> None:
     """ "A handoff_only project refuses every agent-to-agent route with a reason that names connect_user; the same data under collaborate works".
 
     One process sets the rule, a second one is refused, a third one lifts the rule and writes: three runtimes over one store.
     """
-    with store_url(database, tmp_path) as url:
-        async with running(url=url) as board:
-            place = await Place.opened(board)
-            await rule(board, Edge.HANDOFF_ONLY)
-        async with running(url=url) as board:
-            for name, (session, route) in place.routes.items():
-                with pytest.raises(NotPermitted, match="connect_user"):
-                    await board.inside(session, route)
-                assert await board.entries(place.deploy) == [], name
-            _, *told = await board.events(place.desk, "tool.result")
-            refused = [event.data["result"]["refused"] for event in told]
-            assert {refusal["code"] for refusal in refused} == {"not_permitted"}
-            assert all("connect_user" in refusal["message"] for refusal in refused)
-            handed = await board.inside(place.desk, calling("connect_user", path="/ops/deploy"))
-            assert handed["status"] == "recorded"
-        async with running(url=url) as board:
-            await rule(board, Edge.COLLABORATE)
-            for session, route in place.routes.values():
+    async with running(url=store_url) as board:
+        place = await Place.opened(board)
+        await rule(board, Edge.HANDOFF_ONLY)
+    async with running(url=store_url) as board:
+        for name, (session, route) in place.routes.items():
+            with pytest.raises(NotPermitted, match="connect_user"):
                 await board.inside(session, route)
-            assert await board.texts(place.deploy, "user") == [WORDS] * len(place.routes)
+            assert await board.entries(place.deploy) == [], name
+        _, *told = await board.events(place.desk, "tool.result")
+        refused = [event.data["result"]["refused"] for event in told]
+        assert {refusal["code"] for refusal in refused} == {"not_permitted"}
+        assert all("connect_user" in refusal["message"] for refusal in refused)
+        handed = await board.inside(place.desk, calling("connect_user", path="/ops/deploy"))
+        assert handed["status"] == "recorded"
+    async with running(url=store_url) as board:
+        await rule(board, Edge.COLLABORATE)
+        for session, route in place.routes.values():
+            await board.inside(session, route)
+        assert await board.texts(place.deploy, "user") == [WORDS] * len(place.routes)
 
 
-@both_databases
-async def test_an_answer_to_who_wrote_before_the_rule_is_refused_like_any_other(database: str, tmp_path: Path) -> None:
-    with store_url(database, tmp_path) as url:
-        async with running(url=url) as board:
-            place = await Place.opened(board)
-            go_on = await board.keep_busy(place.desk)
-            await board.inside(place.deploy, partial(send_to, "/"))
-            await rule(board, Edge.HANDOFF_ONLY)
-            reached: list[str] = []
+async def test_an_answer_to_who_wrote_before_the_rule_is_refused_like_any_other(store_url: str) -> None:
+    async with running(url=store_url) as board:
+        place = await Place.opened(board)
+        go_on = await board.keep_busy(place.desk)
+        await board.inside(place.deploy, partial(send_to, "/"))
+        await rule(board, Edge.HANDOFF_ONLY)
+        reached: list[str] = []
 
-            async def answers(turn: Turn) -> None:
-                with pytest.raises(NotPermitted, match="connect_user"):
-                    await answer(turn)
-                reached.append(turn.message.sender.id)
+        async def answers(turn: Turn) -> None:
+            with pytest.raises(NotPermitted, match="connect_user"):
+                await answer(turn)
+            reached.append(turn.message.sender.id)
 
-            board.plan(place.desk, answers)
-            go_on.set()
-            await board.until(place.desk, "turn.completed", 4)
-            assert reached == [place.deploy.id]
-            assert WORDS not in await board.texts(place.deploy, "user")
+        board.plan(place.desk, answers)
+        go_on.set()
+        await board.until(place.desk, "turn.completed", 4)
+        assert reached == [place.deploy.id]
+        assert WORDS not in await board.texts(place.deploy, "user")
 
 
-@both_databases
-async def test_a_model_reads_what_to_do_instead_and_is_not_told_to_write(database: str, tmp_path: Path) -> None:
+async def test_a_model_reads_what_to_do_instead_and_is_not_told_to_write(store_url: str) -> None:
     """The refusal is what the next request tells; the standing rules are the same bytes under both policies, and true under both."""
     write = asks(("agent_send", {"agent_id": "/ops/deploy", "message": WORDS}))
     connect = asks(("connect_user", {"path": "/ops/deploy"}))
-    with store_url(database, tmp_path) as url:
-        async with chatting(url=url) as chat:
-            deploy = await chat.board.open(path="/ops/deploy")
-            await rule(chat.board, Edge.HANDOFF_ONLY)
-            await chat.ask(write, connect, text("Taking you there."))
-            assert await chat.board.entries(deploy) == []
-            await rule(chat.board, Edge.COLLABORATE)
-            await chat.ask(write, text("Asked."))
-            assert await chat.board.texts(deploy, "user") == [WORDS]
+    async with chatting(url=store_url) as chat:
+        deploy = await chat.board.open(path="/ops/deploy")
+        await rule(chat.board, Edge.HANDOFF_ONLY)
+        await chat.ask(write, connect, text("Taking you there."))
+        assert await chat.board.entries(deploy) == []
+        await rule(chat.board, Edge.COLLABORATE)
+        await chat.ask(write, text("Asked."))
+        assert await chat.board.texts(deploy, "user") == [WORDS]
     refusal = str(results(chat.model.prompts[1])[0][1])
     assert ("not_permitted" in refusal, "connect_user" in refusal) == (True, True)
     assert results(chat.model.prompts[2])[1][1]["status"] == "recorded"
@@ -151,28 +143,26 @@ async def test_a_model_reads_what_to_do_instead_and_is_not_told_to_write(databas
     assert "whether agents may write to it or not, use connect_user" in DESK_RULES
 
 
-@both_databases
-async def test_what_an_operator_requeues_goes_through_as_a_person_has_decided(database: str, tmp_path: Path) -> None:
+async def test_what_an_operator_requeues_goes_through_as_a_person_has_decided(store_url: str) -> None:
     """An agent's message that failed before the rule: put in again by the operator after it, it is delivered as that agent's.
 
     An agent that puts it in again itself is refused: inside a turn nobody is an operator.
     """
-    with store_url(database, tmp_path) as url:
-        async with running(url=url) as board:
-            place = await Place.opened(board)
-            go_on = await board.keep_busy(place.deploy)
-            sent = await board.inside(place.desk, calling("agent_send", agent_id="/ops/deploy", message=WORDS))
-            desk = board.runtime.desk
-            await desk.cancel(board.scope, sent["message_id"], principal=place.desk.id)
-            await rule(board, Edge.HANDOFF_ONLY)
-            go_on.set()
+    async with running(url=store_url) as board:
+        place = await Place.opened(board)
+        go_on = await board.keep_busy(place.deploy)
+        sent = await board.inside(place.desk, calling("agent_send", agent_id="/ops/deploy", message=WORDS))
+        desk = board.runtime.desk
+        await desk.cancel(board.scope, sent["message_id"], principal=place.desk.id)
+        await rule(board, Edge.HANDOFF_ONLY)
+        go_on.set()
 
-            async def again(turn: Turn) -> None:
-                await turn.desk.requeue(turn.scope, sent["message_id"], principal=turn.session.id)
+        async def again(turn: Turn) -> None:
+            await turn.desk.requeue(turn.scope, sent["message_id"], principal=turn.session.id)
 
-            with pytest.raises(NotPermitted, match="connect_user"):
-                await board.inside(place.desk, again)
-            receipt = await desk.requeue(board.scope, sent["message_id"], principal=place.desk.id)
-            assert (await board.final(receipt)).outcome == "answered"
-            (entry,) = [entry for entry in await board.entries(place.deploy) if entry.message_id == receipt.message_id]
-            assert entry.content == WORDS
+        with pytest.raises(NotPermitted, match="connect_user"):
+            await board.inside(place.desk, again)
+        receipt = await desk.requeue(board.scope, sent["message_id"], principal=place.desk.id)
+        assert (await board.final(receipt)).outcome == "answered"
+        (entry,) = [entry for entry in await board.entries(place.deploy) if entry.message_id == receipt.message_id]
+        assert entry.content == WORDS

@@ -8,7 +8,6 @@ file, which one process has at a time.
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
@@ -16,34 +15,31 @@ from callboard import ChatAgent
 from callboard.actors.session.tools import SCHEMAS
 from callboard.storage.ops.namespace import set_policy
 from callboard.tests.flows.chat_kit import WrittenModel, asks, chatting, results, text
-from callboard.tests.flows.prompt_kit import both_databases, store_url
 from callboard.tests.flows.turn_kit import running
 
 pytestmark = pytest.mark.spec("HND-1")
 
 
-@both_databases
-async def test_a_worker_without_workspace_or_the_targets_agent_hands_over(database: str, tmp_path: Path) -> None:
+async def test_a_worker_without_workspace_or_the_targets_agent_hands_over(store_url: str) -> None:
     """ "Schema registered on every owner"; "it needs no computer, so a computerless worker runs it".
 
     Its result tells the model that the path exists and the handoff was recorded. The one worker knows the agent `deploy` and all agent tools;
     the other has neither, and no workspace: it has connect_user alone, with the same schema, from its first request on.
     """
     full, bare = WrittenModel([text("I deploy.")]), WrittenModel()
-    with store_url(database, tmp_path) as url:
-        async with AsyncExitStack() as stack:
-            owner = await stack.enter_async_context(running({"deploy": ChatAgent(full)}, url=url))
-            deploy = await owner.open("deploy", path="/ops/deploy")
-            await owner.ask(deploy, "who are you?")
-            if database == "sqlite":
-                await stack.aclose()
-            async with running({"desk": ChatAgent(bare, agent_tools=False)}, url=url) as worker:
-                assert "deploy" not in worker.runtime.desk.agents
-                desk = await worker.open("desk", path="/desk")
-                bare.answers += [asks(("connect_user", {"path": "/ops/deploy"})), text("Taking you to deploy.")]
-                view = await worker.ask(desk, "take me to deploy")
-                (handed,) = await worker.events(desk, "turn.handoff")
-                kinds = await worker.kinds(desk)
+    async with AsyncExitStack() as stack:
+        owner = await stack.enter_async_context(running({"deploy": ChatAgent(full)}, url=store_url))
+        deploy = await owner.open("deploy", path="/ops/deploy")
+        await owner.ask(deploy, "who are you?")
+        if store_url.startswith("sqlite"):
+            await stack.aclose()
+        async with running({"desk": ChatAgent(bare, agent_tools=False)}, url=store_url) as worker:
+            assert "deploy" not in worker.runtime.desk.agents
+            desk = await worker.open("desk", path="/desk")
+            bare.answers += [asks(("connect_user", {"path": "/ops/deploy"})), text("Taking you to deploy.")]
+            view = await worker.ask(desk, "take me to deploy")
+            (handed,) = await worker.events(desk, "turn.handoff")
+            kinds = await worker.kinds(desk)
     assert view.outcome == "answered"
     assert [result for _, result in results(bare.prompts[1])] == [
         {"status": "recorded", "path": "/ops/deploy", "channel_id": deploy.id}
@@ -63,19 +59,17 @@ async def test_a_worker_without_workspace_or_the_targets_agent_hands_over(databa
     assert bare.blocks(0)["directory"].splitlines()[1:] == ["- /ops/deploy (deploy)"]
 
 
-@both_databases
-async def test_why_not_is_what_the_next_request_tells(database: str, tmp_path: Path) -> None:
+async def test_why_not_is_what_the_next_request_tells(store_url: str) -> None:
     """ "Its result tells the model whether the path exists and the handoff was recorded, or why not (unknown path, not permitted)"."""
     asked = ("/nowhere", "/secret", "/desk", "/Ops/", "/open")
-    with store_url(database, tmp_path) as url:
-        async with chatting(url=url) as chat:
-            board = chat.board
-            await board.open(path="/secret")
-            opened = await board.open(path="/open")
-            await board.runtime.store.apply(set_policy(board.scope, "/secret", handoff=False))
-            calls = asks(*(("connect_user", {"path": path}) for path in asked))
-            assert await chat.ask(calls, text("Only /open is open.")) == "Only /open is open."
-            handed = [event.data["path"] for event in await board.events(chat.desk, "turn.handoff")]
+    async with chatting(url=store_url) as chat:
+        board = chat.board
+        await board.open(path="/secret")
+        opened = await board.open(path="/open")
+        await board.runtime.store.apply(set_policy(board.scope, "/secret", handoff=False))
+        calls = asks(*(("connect_user", {"path": path}) for path in asked))
+        assert await chat.ask(calls, text("Only /open is open.")) == "Only /open is open."
+        handed = [event.data["path"] for event in await board.events(chat.desk, "turn.handoff")]
     told = [result for _, result in results(chat.model.prompts[1])]
     codes = [result.get("error", {}).get("code") for result in told]
     assert codes == ["unknown_target", "not_permitted", "self_target", "invalid_field", None]

@@ -17,7 +17,6 @@ from callboard.storage.model.policies import AgentsMay, By, Edge
 from callboard.storage.ops.namespace import set_policy
 from callboard.tests.flows.access_kit import Key, add_member, make_key, member_key
 from callboard.tests.flows.edge_kit import AGENTS, Served
-from callboard.tests.flows.prompt_kit import both_databases, store_url
 from callboard.tests.flows.shared_kit import shared_store
 from callboard.tests.flows.turn_kit import Board, Body, calling, running
 
@@ -81,34 +80,32 @@ async def test_a_child_goes_by_the_rules_of_the_session_that_it_was_started_for(
 
 
 @pytest.mark.spec("NS-3")
-@both_databases
-async def test_the_root_is_there_at_its_first_use_with_the_default_agent(database: str, tmp_path: Path) -> None:
+async def test_the_root_is_there_at_its_first_use_with_the_default_agent(store_url: str) -> None:
     """ "Must it always exist, what is its bot, is it where an unrouted conversation starts": at its first use, whoever comes later."""
-    with store_url(database, tmp_path) as url:
-        async with running({"second": AGENTS["silent"]}, url=url) as board:
-            runtime = board.runtime
-            assert await runtime.list_sessions() == ()
-            receipt = await runtime.send("/", "hello")
-            assert (await runtime.wait(receipt.message_id)).outcome == "answered"
-            (root,) = await runtime.list_sessions()
-            assert (root.path, root.agent) == ("/", "agent")
-            # Another project has one as soon as there is such a project, and not before.
-            unknown, known = Scope(project="unknown"), Scope(project="known")
-            with pytest.raises(UnknownTarget):
-                await runtime.desk.find(unknown, "/")
-            assert not await runtime.store.reads.project_known(unknown)
-            await runtime.desk.open(known, "second")
-            assert (await runtime.desk.find(known, "/")).agent == "agent"
-            with pytest.raises(PathTaken):
-                await runtime.desk.open(known, "second", path="/", by=By.MEMBER)
-            third = Scope(project="third")
-            opened = await runtime.desk.open(third, "second", path="/")
-            assert opened.session.agent == "second", "the operator's choice"
-            assert (await runtime.desk.find(third, "/")).agent == "second"
-        # Another process, whose first agent is another one, finds the same.
-        async with open_runtime(url, agents={"other": AGENTS["silent"], "agent": AGENTS["silent"]}) as later:
-            assert (await later.desk.find(later.scope, "/")).id == root.id
-            assert [session.agent for session in await later.list_sessions() if session.path == "/"] == ["agent"]
+    async with running({"second": AGENTS["silent"]}, url=store_url) as board:
+        runtime = board.runtime
+        assert await runtime.list_sessions() == ()
+        receipt = await runtime.send("/", "hello")
+        assert (await runtime.wait(receipt.message_id)).outcome == "answered"
+        (root,) = await runtime.list_sessions()
+        assert (root.path, root.agent) == ("/", "agent")
+        # Another project has one as soon as there is such a project, and not before.
+        unknown, known = Scope(project="unknown"), Scope(project="known")
+        with pytest.raises(UnknownTarget):
+            await runtime.desk.find(unknown, "/")
+        assert not await runtime.store.reads.project_known(unknown)
+        await runtime.desk.open(known, "second")
+        assert (await runtime.desk.find(known, "/")).agent == "agent"
+        with pytest.raises(PathTaken):
+            await runtime.desk.open(known, "second", path="/", by=By.MEMBER)
+        third = Scope(project="third")
+        opened = await runtime.desk.open(third, "second", path="/")
+        assert opened.session.agent == "second", "the operator's choice"
+        assert (await runtime.desk.find(third, "/")).agent == "second"
+    # Another process, whose first agent is another one, finds the same.
+    async with open_runtime(store_url, agents={"other": AGENTS["silent"], "agent": AGENTS["silent"]}) as later:
+        assert (await later.desk.find(later.scope, "/")).id == root.id
+        assert [session.agent for session in await later.list_sessions() if session.path == "/"] == ["agent"]
 
 
 @pytest.mark.spec("NS-3")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import attrs
 import pytest
 import trio
@@ -18,17 +16,14 @@ from callboard.actors.session.tools import SCHEMAS
 from callboard.storage.model.limits import TITLE_CHARS
 from callboard.storage.model.messages import Kind
 from callboard.tests.flows.chat_kit import WrittenModel, asks, chatting, text
+from callboard.tests.flows.prompt_day import MONDAY, set_time
 from callboard.tests.flows.prompt_kit import (
     GOLDEN,
-    MONDAY,
     Pause,
     as_text,
-    both_databases,
     furnish,
     look,
     looked_at,
-    set_time,
-    store_url,
     team,
 )
 from callboard.tests.flows.turn_kit import running
@@ -37,9 +32,8 @@ from callboard.tests.flows.turn_kit import running
 
 
 @pytest.mark.spec("CTX-1", "CTX-3", "CTX-4", "CTX-5", "CTX-6")
-@both_databases
 async def test_a_prompt_is_what_the_golden_file_says_on_each_owner_of_its_turn(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ "A turn that continues on a second owner re-renders there; the deterministic order and unchanged data give the same bytes."
 
@@ -51,27 +45,26 @@ async def test_a_prompt_is_what_the_golden_file_says_on_each_owner_of_its_turn(
     pause = Pause(text("Nobody hears this."))
     first = WrittenModel([text("Hello Ann."), asks(("look", {}), words="Let me see."), pause])
     second = WrittenModel([text("Two.")])
-    with store_url(database, tmp_path) as url:
-        agents = team(first)
-        async with running(agents, url=url, tuning=quick) as board:
-            await furnish(board)
-            desk = await board.open("desk", path="/", title="Front")
-            await board.ask(desk, "Hello.")
-            await board.post(desk, "The mail is late.", kind=Kind.NOTICE)
-            receipt = await board.post(desk, "[system notice]\nHow many desks are there?")
-            await pause.begun.wait()
-        sent = agents["desk"].sent.last(board.scope, desk.id)
-        assert sent is not None
-        assert as_text(sent) == golden
-        tools = [attrs.asdict(spec) for spec in sent.tools]
-        assert [spec for spec in tools if spec["name"] != "look"] == [
-            {"name": name, **schema} for name, schema in SCHEMAS.items()
-        ]
-        # The other one lists its agents in another order, and what each is for.
-        others = dict(reversed(team(second).items()))
-        async with running(others, url=url, tuning=quick) as other:
-            assert (await other.final(receipt)).outcome == "answered"
-            asked = [event.data for event in await other.events(desk, "model.request")]
+    agents = team(first)
+    async with running(agents, url=store_url, tuning=quick) as board:
+        await furnish(board)
+        desk = await board.open("desk", path="/", title="Front")
+        await board.ask(desk, "Hello.")
+        await board.post(desk, "The mail is late.", kind=Kind.NOTICE)
+        receipt = await board.post(desk, "[system notice]\nHow many desks are there?")
+        await pause.begun.wait()
+    sent = agents["desk"].sent.last(board.scope, desk.id)
+    assert sent is not None
+    assert as_text(sent) == golden
+    tools = [attrs.asdict(spec) for spec in sent.tools]
+    assert [spec for spec in tools if spec["name"] != "look"] == [
+        {"name": name, **schema} for name, schema in SCHEMAS.items()
+    ]
+    # The other one lists its agents in another order, and what each is for.
+    others = dict(reversed(team(second).items()))
+    async with running(others, url=store_url, tuning=quick) as other:
+        assert (await other.final(receipt)).outcome == "answered"
+        asked = [event.data for event in await other.events(desk, "model.request")]
     assert others["desk"].sent.last(board.scope, desk.id) == sent
     assert [prompt.body() for prompt in second.prompts] == [first.prompts[-1].body()]
     assert [(data["round"], data["attempt"]) for data in asked] == [(1, 1), (1, 1), (2, 1), (2, 2)]
@@ -112,7 +105,9 @@ def test_the_order_in_which_rows_came_and_the_worker_make_no_difference(
             return [b"".join(part.data for part in prompt.parts() if "tail" not in part.name) for prompt in found]
 
     async def both() -> None:
-        first, second = [await told(*order) for order in orders]
+        with pytest.MonkeyPatch.context() as patch:
+            set_time(patch, MONDAY)
+            first, second = [await told(*order) for order in orders]
         assert len({*first, *second}) == 1
 
     trio.run(both)

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from trio.testing import MockClock
 
@@ -14,7 +12,7 @@ from callboard import ChatAgent
 from callboard.actors.session.prompt import directory
 from callboard.storage.ops.namespace import set_policy
 from callboard.tests.flows.chat_kit import WrittenModel, asks, chatting, results, text
-from callboard.tests.flows.prompt_kit import blocks_of, both_databases, furnish, look, looked_at, store_url, team
+from callboard.tests.flows.prompt_kit import blocks_of, furnish, look, looked_at, team
 from callboard.tests.flows.turn_kit import running
 
 
@@ -54,29 +52,27 @@ async def test_the_directory_is_bounded_and_counts_what_it_leaves_out() -> None:
 
 
 @pytest.mark.spec("CTX-5", "HND-1")
-@both_databases
 async def test_where_the_rules_allow_no_handoff_is_not_in_the_directory(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ "The directory block tells each bot the paths it may hand the user to"."""
     agents = team()
-    with store_url(database, tmp_path) as url:
-        async with running(agents, url=url) as board:
-            desk = await board.open("desk", path="/")
-            await furnish(board)
-            await board.runtime.store.apply(set_policy(board.scope, "/ops", handoff=False))
-            await board.runtime.store.apply(set_policy(board.scope, "/ops/deploy", handoff=True))
+    async with running(agents, url=store_url) as board:
+        desk = await board.open("desk", path="/")
+        await furnish(board)
+        await board.runtime.store.apply(set_policy(board.scope, "/ops", handoff=False))
+        await board.runtime.store.apply(set_policy(board.scope, "/ops/deploy", handoff=True))
 
-            async def listed() -> list[str]:
-                told = blocks_of(await looked_at(board.runtime.desk, agents["desk"], desk)).get("directory", "")
-                return told.splitlines()[1:]
+        async def listed() -> list[str]:
+            told = blocks_of(await looked_at(board.runtime.desk, agents["desk"], desk)).get("directory", "")
+            return told.splitlines()[1:]
 
-            open_to_all = ["- /ops/deploy (deploy): Deploys ‹things›. (context: x)", "- /research/pricing (pricing)"]
-            assert await listed() == open_to_all
-            monkeypatch.setattr(directory, "PAGE_LIMIT", 1)
-            assert await listed() == open_to_all, "they are looked for page by page"
-            monkeypatch.setattr(directory, "PAGES_MOST", 2)
-            assert await listed() == [open_to_all[0], "and more"]
+        open_to_all = ["- /ops/deploy (deploy): Deploys ‹things›. (context: x)", "- /research/pricing (pricing)"]
+        assert await listed() == open_to_all
+        monkeypatch.setattr(directory, "PAGE_LIMIT", 1)
+        assert await listed() == open_to_all, "they are looked for page by page"
+        monkeypatch.setattr(directory, "PAGES_MOST", 2)
+        assert await listed() == [open_to_all[0], "and more"]
 
 
 @pytest.mark.spec("CTX-5", "HND-1")
@@ -94,57 +90,53 @@ async def test_the_longest_path_stands_whole_in_the_directory_and_leads_there(au
 
 
 @pytest.mark.spec("CTX-5", "HND-1")
-@both_databases
 async def test_what_lies_below_a_forbidden_prefix_is_passed_over_in_one_step(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directory, "PAGE_LIMIT", 2)
     agents = team()
-    with store_url(database, tmp_path) as url:
-        async with running(agents, url=url) as board:
-            desk = await board.open("desk", path="/desk")
-            for number in range(30):
-                await board.open("pricing", path=f"/a/n{number:02}")
-                await board.open("pricing", path=f"/a/open/n{number:02}/x")
-            allowed = ["/a-b", "/a.b", "/a/open", "/a/open/n07/x", "/a0", "/b"]
-            for path in ("/a", "/a-b", "/a.b", "/a/open", "/a/open-not", "/a0", "/b"):
-                await board.open("pricing", path=path)
-            for prefix, handoff in (("/a", False), ("/a/open", True), ("/a/open/n07", True)):
-                await board.runtime.store.apply(set_policy(board.scope, prefix, handoff=handoff))
-            for number in range(30):
-                if number != 7:
-                    await board.runtime.store.apply(set_policy(board.scope, f"/a/open/n{number:02}", handoff=False))
+    async with running(agents, url=store_url) as board:
+        desk = await board.open("desk", path="/desk")
+        for number in range(30):
+            await board.open("pricing", path=f"/a/n{number:02}")
+            await board.open("pricing", path=f"/a/open/n{number:02}/x")
+        allowed = ["/a-b", "/a.b", "/a/open", "/a/open/n07/x", "/a0", "/b"]
+        for path in ("/a", "/a-b", "/a.b", "/a/open", "/a/open-not", "/a0", "/b"):
+            await board.open("pricing", path=path)
+        for prefix, handoff in (("/a", False), ("/a/open", True), ("/a/open/n07", True)):
+            await board.runtime.store.apply(set_policy(board.scope, prefix, handoff=handoff))
+        for number in range(30):
+            if number != 7:
+                await board.runtime.store.apply(set_policy(board.scope, f"/a/open/n{number:02}", handoff=False))
 
-            async def listed() -> list[str]:
-                told = blocks_of(await looked_at(board.runtime.desk, agents["desk"], desk)).get("directory", "")
-                return [line.removeprefix("- ").removesuffix(" (pricing)") for line in told.splitlines()[1:]]
+        async def listed() -> list[str]:
+            told = blocks_of(await looked_at(board.runtime.desk, agents["desk"], desk)).get("directory", "")
+            return [line.removeprefix("- ").removesuffix(" (pricing)") for line in told.splitlines()[1:]]
 
-            monkeypatch.setattr(directory, "PAGES_MOST", 100)
-            assert await listed() == allowed
-            await board.runtime.store.apply(set_policy(board.scope, "/a/open", handoff=False))
-            await board.runtime.store.apply(set_policy(board.scope, "/a/open/n07", handoff=False))
-            monkeypatch.setattr(directory, "PAGES_MOST", 5)
-            assert await listed() == ["/a-b", "/a.b", "/a0", "/b"]
-            await board.runtime.store.apply(set_policy(board.scope, "/", handoff=False))
-            await board.runtime.store.apply(set_policy(board.scope, "/b", handoff=True))
-            monkeypatch.setattr(directory, "PAGES_MOST", 2)
-            assert await listed() == ["/b"]
+        monkeypatch.setattr(directory, "PAGES_MOST", 100)
+        assert await listed() == allowed
+        await board.runtime.store.apply(set_policy(board.scope, "/a/open", handoff=False))
+        await board.runtime.store.apply(set_policy(board.scope, "/a/open/n07", handoff=False))
+        monkeypatch.setattr(directory, "PAGES_MOST", 5)
+        assert await listed() == ["/a-b", "/a.b", "/a0", "/b"]
+        await board.runtime.store.apply(set_policy(board.scope, "/", handoff=False))
+        await board.runtime.store.apply(set_policy(board.scope, "/b", handoff=True))
+        monkeypatch.setattr(directory, "PAGES_MOST", 2)
+        assert await listed() == ["/b"]
 
 
 @pytest.mark.spec("CTX-5", "HND-1")
-@both_databases
-async def test_a_subagent_is_shown_no_directory_as_it_can_hand_nobody_over(database: str, tmp_path: Path) -> None:
+async def test_a_subagent_is_shown_no_directory_as_it_can_hand_nobody_over(store_url: str) -> None:
     """Block and tool agree: nobody talks to a subagent, so there is nobody to bring anywhere. Beside it, what its parent is shown."""
     parent, child = WrittenModel(), WrittenModel()
-    with store_url(database, tmp_path) as url:
-        async with running({"desk": ChatAgent(parent), "scout": ChatAgent(child)}, url=url) as board:
-            desk = await board.open("desk", path="/desk")
-            await board.open(path="/ops/deploy")
-            task = asks(("agent", {"task": "look around", "agent": "scout"}))
-            parent.answers += [task, text("It looks around."), text("Go to /ops/deploy.")]
-            child.answers += [asks(("connect_user", {"path": "/ops/deploy"})), text("They should go to /ops/deploy.")]
-            await board.post(desk)
-            await board.until(desk, "turn.completed", 2)
+    async with running({"desk": ChatAgent(parent), "scout": ChatAgent(child)}, url=store_url) as board:
+        desk = await board.open("desk", path="/desk")
+        await board.open(path="/ops/deploy")
+        task = asks(("agent", {"task": "look around", "agent": "scout"}))
+        parent.answers += [task, text("It looks around."), text("Go to /ops/deploy.")]
+        child.answers += [asks(("connect_user", {"path": "/ops/deploy"})), text("They should go to /ops/deploy.")]
+        await board.post(desk)
+        await board.until(desk, "turn.completed", 2)
     assert "- /ops/deploy (agent)" in parent.blocks(0)["directory"].splitlines()
     assert [list(child.blocks(number)) for number in range(2)] == [["date"], ["date"]]
     ((_, refused),) = results(child.prompts[1])
@@ -152,20 +144,18 @@ async def test_a_subagent_is_shown_no_directory_as_it_can_hand_nobody_over(datab
 
 
 @pytest.mark.spec("CTX-5", "HND-1", "HND-5")
-@both_databases
-async def test_a_place_that_is_not_shown_is_handed_to_when_a_person_names_it(database: str, tmp_path: Path) -> None:
+async def test_a_place_that_is_not_shown_is_handed_to_when_a_person_names_it(store_url: str) -> None:
     """ "A size limit on the directory block, and when a search tool becomes necessary": 50 places, then "N more", and none.
 
     Past that a person names the path: the 55th of 60 is not in the block, and is handed to all the same. No tool of the request searches
     sessions by words, goes back or up, or renames: the list is all that a model is offered.
     """
-    with store_url(database, tmp_path) as url:
-        async with chatting(look, url=url) as chat:
-            opened = [await chat.board.open("agent", path=f"/n{number:02}") for number in range(60)]
-            call = asks(("connect_user", {"path": "/n54"}))
-            assert await chat.ask(call, text("Taking you there."), post="take me to /n54") == "Taking you there."
-            shown = chat.model.blocks(0)["directory"].splitlines()
-            (answer,) = [entry for entry in await chat.board.entries(chat.desk) if entry.role == "assistant"]
+    async with chatting(look, url=store_url) as chat:
+        opened = [await chat.board.open("agent", path=f"/n{number:02}") for number in range(60)]
+        call = asks(("connect_user", {"path": "/n54"}))
+        assert await chat.ask(call, text("Taking you there."), post="take me to /n54") == "Taking you there."
+        shown = chat.model.blocks(0)["directory"].splitlines()
+        (answer,) = [entry for entry in await chat.board.entries(chat.desk) if entry.role == "assistant"]
     assert ("- /n49 (agent)" in shown, "- /n54 (agent)" in shown, shown[-1]) == (True, False, "and 10 more")
     assert [result for _, result in results(chat.model.prompts[1])] == [
         {"status": "recorded", "path": "/n54", "channel_id": opened[54].id}
@@ -187,16 +177,14 @@ PURPOSES = (
 
 
 @pytest.mark.spec("CTX-2", "CTX-5")
-@both_databases
-async def test_purposes_of_any_length_and_kind_stay_in_their_line(database: str, tmp_path: Path) -> None:
+async def test_purposes_of_any_length_and_kind_stay_in_their_line(store_url: str) -> None:
     """ "Template syntax, markup, control characters, right-to-left marks and 10,000-character titles … stay inert": in purposes, in a turn."""
     model = WrittenModel([text("Hello.")])
     agents = {f"a{number}": ChatAgent(model, purpose=purpose) for number, purpose in enumerate(PURPOSES)}
-    with store_url(database, tmp_path) as url:
-        async with running({"desk": ChatAgent(model), **agents}, url=url) as board:
-            for name in agents:
-                await board.open(name, path=f"/{name}")
-            await board.ask(await board.open("desk", path="/desk"))
+    async with running({"desk": ChatAgent(model), **agents}, url=store_url) as board:
+        for name in agents:
+            await board.open(name, path=f"/{name}")
+        await board.ask(await board.open("desk", path="/desk"))
     heading, *lines = model.blocks(0)["directory"].splitlines()
     assert heading.startswith("Sessions you can connect the user to")
     assert [line.partition(": ")[0] for line in lines] == [f"- /{name} ({name})" for name in agents]

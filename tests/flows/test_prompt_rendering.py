@@ -9,7 +9,6 @@ import sqlite3
 import sys
 from collections.abc import Mapping
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,7 +22,7 @@ from callboard.actors.session.prompt import rendering
 from callboard.storage.model.errors import LeaseLost, StoreDown
 from callboard.storage.model.states import Status
 from callboard.tests.flows.chat_kit import WrittenModel, asks, chatting, text
-from callboard.tests.flows.prompt_kit import Pause, both_databases, look, looked_at, store_url
+from callboard.tests.flows.prompt_kit import Pause, look, looked_at
 from callboard.tests.flows.turn_kit import running
 
 
@@ -243,29 +242,25 @@ def test_two_blocks_of_one_name_are_refused() -> None:
 
 
 @pytest.mark.spec("CTX-1", "CTX-5")
-@both_databases
-async def test_blocks_are_rendered_at_the_call_and_not_when_the_message_is_accepted(
-    database: str, tmp_path: Path
-) -> None:
+async def test_blocks_are_rendered_at_the_call_and_not_when_the_message_is_accepted(store_url: str) -> None:
     """ "Evaluated lazily, at the last moment, when the prompt is assembled for each model call, not when the turn is enqueued".
 
     A session that is opened while the message waits is in the first request of its turn, one that is opened between two rounds in the next.
     """
-    with store_url(database, tmp_path) as url:
-        async with chatting(look, url=url) as chat:
-            before = Pause(text("Done."))
+    async with chatting(look, url=store_url) as chat:
+        before = Pause(text("Done."))
 
-            async def opens(prompt: Prompt, emit: Emit) -> Completion:
-                await chat.board.open(path="/between")
-                return asks(("look", {}))
+        async def opens(prompt: Prompt, emit: Emit) -> Completion:
+            await chat.board.open(path="/between")
+            return asks(("look", {}))
 
-            chat.model.answers += [before, opens, text("Seen.")]
-            await chat.board.post(chat.desk, "first")
-            await before.begun.wait()
-            receipt = await chat.board.post(chat.desk, "second")
-            await chat.board.open(path="/while-it-waits")
-            before.go_on.set()
-            assert (await chat.board.final(receipt)).outcome == "answered"
+        chat.model.answers += [before, opens, text("Seen.")]
+        await chat.board.post(chat.desk, "first")
+        await before.begun.wait()
+        receipt = await chat.board.post(chat.desk, "second")
+        await chat.board.open(path="/while-it-waits")
+        before.go_on.set()
+        assert (await chat.board.final(receipt)).outcome == "answered"
     directories = [chat.model.blocks(number).get("directory", "").splitlines()[1:] for number in range(3)]
     assert directories == [
         [],
@@ -275,28 +270,26 @@ async def test_blocks_are_rendered_at_the_call_and_not_when_the_message_is_accep
 
 
 @pytest.mark.spec("CTX-1")
-@both_databases
-async def test_what_a_block_said_is_stored_nowhere(database: str, tmp_path: Path) -> None:
+async def test_what_a_block_said_is_stored_nowhere(store_url: str) -> None:
     """ "Rendered text is not stored in the transcript", nor in any other row: not in a step, not in an event."""
 
     async def mood(turn: Turn) -> Mapping[str, Any]:
         return {"mood": "zephyr-quagmire"}
 
-    with store_url(database, tmp_path) as url:
-        async with chatting(look, url=url, blocks=[*standard_blocks(), own(mood)]) as chat:
-            await chat.board.open(path="/elsewhere")
-            await chat.ask(asks(("look", {})), text("An answer-to-keep."), post="a post-to-keep")
-        stored = everything_in(database, tmp_path, url)
+    async with chatting(look, url=store_url, blocks=[*standard_blocks(), own(mood)]) as chat:
+        await chat.board.open(path="/elsewhere")
+        await chat.ask(asks(("look", {})), text("An answer-to-keep."), post="a post-to-keep")
+    stored = everything_in(store_url)
     assert [chat.model.blocks(number)["mood"] for number in range(2)] == ["Mood: zephyr-quagmire"] * 2
     assert ("answer-to-keep" in stored, "post-to-keep" in stored) == (True, True)
     for told in ("zephyr-quagmire", "[context:", "Sessions you can connect the user to"):
         assert told not in stored
 
 
-def everything_in(database: str, folder: Path, url: str) -> str:
+def everything_in(url: str) -> str:
     """All rows of all tables as text."""
-    if database == "sqlite":
-        with closing(sqlite3.connect(folder / "store.db")) as connection:
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
             return "\n".join(connection.iterdump())
     with psycopg.connect(url) as connection:
         tables = connection.execute(

@@ -22,12 +22,15 @@ from callboard.storage.ops.inbox import enqueue
 from callboard.tests.flows.chat_kit import Answer, WrittenModel, asks, text
 from callboard.tests.flows.cli_kit import Here, serving
 from callboard.tests.flows.edge_kit import Served, serving_runtime
-from callboard.tests.flows.prompt_kit import Pause, both_databases, store_url
+from callboard.tests.flows.prompt_kit import Pause
 
 pytestmark = pytest.mark.spec("CTX-1")
 TEAM = """
 from callboard import ChatAgent, Team
 from callboard.actors.models.model import Completion
+from callboard.tests.flows.prompt_day import stand_still
+
+stand_still()
 
 class Echo:
     name = "echo-1"
@@ -210,9 +213,8 @@ async def test_what_can_t_be_shown_says_why(hall: Hall) -> None:
 
 
 @pytest.mark.spec("CTX-3", "CTX-4", "CTX-5", "RT-17")
-@both_databases
 async def test_a_hundred_changes_of_the_directory_leave_system_and_tools_byte_identical(
-    database: str, tmp_path: Path
+    tmp_path: Path, store_url: str
 ) -> None:
     """ "The directory changes whenever a session is created or renamed. Keeping it out of the prefix preserves the cached system prompt and tools".
 
@@ -221,30 +223,27 @@ async def test_a_hundred_changes_of_the_directory_leave_system_and_tools_byte_id
     """
     (tmp_path / "desks.py").write_text(TEAM)
     (tmp_path / "callboard.toml").write_text('team = "desks:team"\n')
-    with store_url(database, tmp_path) as url:
-        async with AsyncExitStack() as stack:
-            given = () if database == "sqlite" else ("--store", url)
-            server = await stack.enter_async_context(serving(tmp_path, *given))
-            await server.post("/", "hello")
-            await server.until("/", lambda kind, _: kind == "turn.completed")
-            changing = server
-            if database == "postgres":
-                other = tmp_path / "other"
-                shutil.copytree(tmp_path, other, ignore=shutil.ignore_patterns("other"))
-                changing = await stack.enter_async_context(serving(other, *given))
-            session = await server.session("/")
-            http, changer = [await stack.enter_async_context(each.http) for each in (server, changing)]
-            await changer.post(
-                "/v1/sessions", json={"agent": "desk", "path": "/aside"}
-            )  # no later one is as it was sent
-            reports = [(await http.get(f"/v1/sessions/{session}/prompt")).json()]
-            for number in range(20):
-                async for answer in changes(changer, number):
-                    assert answer.is_success, answer.text
-                    reports.append((await http.get(f"/v1/sessions/{session}/prompt")).json())
-            shown = (await changer.get(f"/v1/sessions/{session}/prompt")).json()
+    async with AsyncExitStack() as stack:
+        given, two = ("--store", store_url), store_url.startswith("postgres")
+        server = await stack.enter_async_context(serving(tmp_path, *given))
+        await server.post("/", "hello")
+        await server.until("/", lambda kind, _: kind == "turn.completed")
+        changing = server
+        if two:
+            other = tmp_path / "other"
+            shutil.copytree(tmp_path, other, ignore=shutil.ignore_patterns("other"))
+            changing = await stack.enter_async_context(serving(other, *given))
+        session = await server.session("/")
+        http, changer = [await stack.enter_async_context(each.http) for each in (server, changing)]
+        await changer.post("/v1/sessions", json={"agent": "desk", "path": "/aside"})  # no later one is as it was sent
+        reports = [(await http.get(f"/v1/sessions/{session}/prompt")).json()]
+        for number in range(20):
+            async for answer in changes(changer, number):
+                assert answer.is_success, answer.text
+                reports.append((await http.get(f"/v1/sessions/{session}/prompt")).json())
+        shown = (await changer.get(f"/v1/sessions/{session}/prompt")).json()
     assert {**shown, "diff": None} == {**reports[-1], "diff": None}
-    assert (shown["diff"] is None) == (database == "postgres"), "what was sent is in the memory of the one that sent it"
+    assert (shown["diff"] is None) == two, "what was sent is in the memory of the one that sent it"
     parts = [{part["name"]: part for part in report["parts"]} for report in reports]
     assert len(reports) == 101
     assert len({(each["system"]["text"], each["tools"]["text"], each["block date"]["text"]) for each in parts}) == 1

@@ -21,7 +21,6 @@ from callboard.storage.model.errors import StoreDown
 from callboard.storage.model.messages import Kind
 from callboard.storage.model.turns import Summary
 from callboard.storage.ops import Op, RecordStep
-from callboard.tests.contract.postgres_server import session_server
 from callboard.tests.flows.chat_kit import Answer, Chat, WrittenModel, asks, chatting, text
 from callboard.tests.flows.prompt_kit import looked_at
 from callboard.tests.flows.turn_kit import MEMORY
@@ -53,41 +52,37 @@ def pair(number: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.spec("CTX-3", "CTX-6")
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
-async def test_a_model_sums_up_what_is_older_once_for_all_later_turns(database: str) -> None:
-    with session_server().database() as url:
-        async with compacting(
-            text("Ann asked 1 and 2."), text("Ann asked 1 to 4."), url=url if database == "postgres" else MEMORY
-        ) as (chat, memory):
-            await talk(chat, 1, 2, 3)
-            assert memory.prompts == [], "two pairs fit"
-            await talk(chat, 4)
-            assert chat.model.told(3) == [summed_up("Ann asked 1 and 2."), *pair(3), pair(4)[0]]
-            task, material = memory.prompts[0].messages
-            assert task == {"role": "system", "content": TASK}
-            assert json.loads(material["content"]) == {
-                "remembered": "",
-                "messages": [
-                    {"from": "a member" if role == "user" else "you", "text": content}
-                    for role, content in (*pair(1), *pair(2))
-                ],
-            }
-            assert memory.prompts[0].tools == ()
-            await talk(chat, 5)
-            assert len(memory.prompts) == 1
-            assert chat.model.told(4) == [summed_up("Ann asked 1 and 2."), *pair(3), *pair(4), pair(5)[0]]
-            assert chat.model.told(4)[: len(chat.model.told(3))] == chat.model.told(3), "what is known stays known"
-            await talk(chat, 6)
-            assert json.loads(memory.prompts[1].messages[1]["content"])["remembered"] == "Ann asked 1 and 2."
-            assert chat.model.told(5) == [summed_up("Ann asked 1 to 4."), *pair(5), pair(6)[0]]
-            requests = await chat.board.events(chat.desk, "model.request")
-            asked = [event.data for event in requests if "summary_upto" in event.data]
-            assert [(data["summary_upto"], data["model"], data["request_hash"]) for data in asked] == [
-                (3, "memory-1", memory.prompts[0].content_hash),
-                (7, "memory-1", memory.prompts[1].content_hash),
-            ]
-            kept = await chat.board.runtime.store.reads.summary(chat.board.scope, chat.desk.id)
-            assert kept == Summary(7, "Ann asked 1 to 4.")
+async def test_a_model_sums_up_what_is_older_once_for_all_later_turns(store_url: str) -> None:
+    async with compacting(text("Ann asked 1 and 2."), text("Ann asked 1 to 4."), url=store_url) as (chat, memory):
+        await talk(chat, 1, 2, 3)
+        assert memory.prompts == [], "two pairs fit"
+        await talk(chat, 4)
+        assert chat.model.told(3) == [summed_up("Ann asked 1 and 2."), *pair(3), pair(4)[0]]
+        task, material = memory.prompts[0].messages
+        assert task == {"role": "system", "content": TASK}
+        assert json.loads(material["content"]) == {
+            "remembered": "",
+            "messages": [
+                {"from": "a member" if role == "user" else "you", "text": content}
+                for role, content in (*pair(1), *pair(2))
+            ],
+        }
+        assert memory.prompts[0].tools == ()
+        await talk(chat, 5)
+        assert len(memory.prompts) == 1
+        assert chat.model.told(4) == [summed_up("Ann asked 1 and 2."), *pair(3), *pair(4), pair(5)[0]]
+        assert chat.model.told(4)[: len(chat.model.told(3))] == chat.model.told(3), "what is known stays known"
+        await talk(chat, 6)
+        assert json.loads(memory.prompts[1].messages[1]["content"])["remembered"] == "Ann asked 1 and 2."
+        assert chat.model.told(5) == [summed_up("Ann asked 1 to 4."), *pair(5), pair(6)[0]]
+        requests = await chat.board.events(chat.desk, "model.request")
+        asked = [event.data for event in requests if "summary_upto" in event.data]
+        assert [(data["summary_upto"], data["model"], data["request_hash"]) for data in asked] == [
+            (3, "memory-1", memory.prompts[0].content_hash),
+            (7, "memory-1", memory.prompts[1].content_hash),
+        ]
+        kept = await chat.board.runtime.store.reads.summary(chat.board.scope, chat.desk.id)
+        assert kept == Summary(7, "Ann asked 1 to 4.")
 
 
 @pytest.mark.spec("RT-10")

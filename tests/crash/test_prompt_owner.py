@@ -17,10 +17,13 @@ import pytest
 
 from callboard.tests.flows.cli_kit import Serving, serving
 from callboard.tests.flows.model_kit import ModelServer, breaks, calls, says
-from callboard.tests.flows.prompt_kit import both_databases, store_url
+from callboard.tests.flows.test_prompt_rendering import everything_in
 
 TEAM = """
 from callboard import ChatAgent, ChatModel, Team, tool
+from callboard.tests.flows.prompt_day import stand_still
+
+stand_still()
 
 @tool("pure")
 async def look() -> str:
@@ -50,33 +53,32 @@ def model() -> Iterator[ModelServer]:
         yield server
 
 
-@pytest.mark.spec("CTX-4", "CTX-6", "RT-17")
-@both_databases
+@pytest.mark.spec("CTX-1", "CTX-4", "CTX-6", "RT-17")
 async def test_a_second_owner_asks_with_the_same_bytes_but_for_what_has_changed(
-    database: str, tmp_path: Path, model: ModelServer
+    tmp_path: Path, store_url: str, model: ModelServer
 ) -> None:
     """ "A turn that continues on a second owner re-renders there; the deterministic order and unchanged data give the same bytes."
 
     The first turn's owner is killed in its second round. The second turn's owner is stopped there, after a session was opened, which changes
     the directory and nothing else. On PostgreSQL the next process serves already: it takes over when the lease has run out, or what it is
-    handed back; a file is free for it only then.
+    handed back; a file is free for it only then. And "rendered text is not stored": neither owner's, in no row of any table.
     """
     await model.reset()
     await model.plan(*(calls(("look", {})), says(LONG), says("One."), calls(("look", {})), says(LONG), says("Two.")))
     await model.plan(GOES_ON, STALLS, GOES_ON, GOES_ON, STALLS, GOES_ON)
+    alone = store_url.startswith("sqlite")
     async with AsyncExitStack() as stack:
-        url = stack.enter_context(store_url(database, tmp_path))
 
         async def owner(name: str, before: Serving | None = None, by: signal.Signals = signal.SIGKILL) -> Serving:
             """The next process; the one before is ended as soon as it may be."""
             folder = tmp_path / name
             folder.mkdir()
             (folder / "desks.py").write_text(TEAM.replace("URL", model.url))
-            (folder / "callboard.toml").write_text(SETTINGS.replace("URL", url))
-            if before is not None and database == "sqlite":
+            (folder / "callboard.toml").write_text(SETTINGS.replace("URL", store_url))
+            if before is not None and alone:
                 await end(before, by)
             opened = await stack.enter_async_context(serving(folder))
-            if before is not None and database == "postgres":
+            if before is not None and not alone:
                 await end(before, by)
             return opened
 
@@ -114,6 +116,12 @@ async def test_a_second_owner_asks_with_the_same_bytes_but_for_what_has_changed(
     ((was, is_now),) = changed
     assert before["messages"].index(was) == 2, "behind the system's message and the date"
     assert is_now["content"].splitlines() == [*was["content"].splitlines()[:2], "- /new (plain)", "- /plain (plain)"]
+    stored = everything_in(store_url)
+    assert ("looked" in stored, "/new" in stored) == (True, True)
+    for block in (killed["messages"][1], was, is_now):
+        assert block["content"].startswith("[context: ")
+        for line in block["content"].splitlines():
+            assert line not in stored
 
 
 def of(message: str, kind: str) -> Callable[[str, dict[str, Any]], bool]:

@@ -18,6 +18,7 @@ import callboard
 from callboard import Call, ChatAgent, ChatModel, Turn
 from callboard.storage.model.errors import UnknownTarget
 from callboard.storage.model.messages import Kind
+from callboard.tests.flows.prompt_day import stand_still
 
 PARTIAL = "partial " + "." * 200
 """More than a block of tokens holds: when `emit` returns it is committed."""
@@ -85,7 +86,8 @@ def guide(side: Side) -> Callable[[Turn], Awaitable[str | None]]:
 
 
 def talker(side: Side, url: str) -> ChatAgent:
-    """A chat agent with the same tools; its turn is what the service at `url` says."""
+    """A chat agent with the same tools; its turn is what the service at `url` says. Its day stands still: prompts are compared."""
+    stand_still()
     return ChatAgent(ChatModel(url, "small-1"), "You are the desk.", tools=_tools(side))
 
 

@@ -52,7 +52,9 @@ async def test_a_subagent_has_no_user_to_bring_anywhere(board: Board, autojump_c
 
 
 @pytest.mark.spec("HND-1")
-async def test_what_can_not_be_is_the_result_that_the_model_reads(board: Board, autojump_clock: MockClock) -> None:
+async def test_what_can_not_be_is_raised_and_its_refusal_stands_in_the_log(
+    board: Board, autojump_clock: MockClock
+) -> None:
     desk = await board.open(path="/")
     await board.open(path="/secret")
     await board.runtime.desk.open(Scope(project="other"), "agent", path="/theirs")

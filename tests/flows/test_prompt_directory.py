@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import pytest
 from trio.testing import MockClock
 
@@ -148,10 +150,15 @@ async def test_a_place_that_is_not_shown_is_handed_to_when_a_person_names_it(sto
     """ "A size limit on the directory block, and when a search tool becomes necessary": 50 places, then "N more", and none.
 
     Past that a person names the path: the 55th of 60 is not in the block, and is handed to all the same. No tool of the request searches
-    sessions by words, goes back or up, or renames: the list is all that a model is offered.
+    sessions by words, goes back or up, or renames: the list is all that a model is offered. The places are of another process: one beside
+    this one on PostgreSQL, one before it on a file.
     """
-    async with chatting(look, url=store_url) as chat:
-        opened = [await chat.board.open("agent", path=f"/n{number:02}") for number in range(60)]
+    async with AsyncExitStack() as stack:
+        owner = await stack.enter_async_context(running(url=store_url))
+        opened = [await owner.open(path=f"/n{number:02}") for number in range(60)]
+        if store_url.startswith("sqlite"):
+            await stack.aclose()
+        chat = await stack.enter_async_context(chatting(look, url=store_url))
         call = asks(("connect_user", {"path": "/n54"}))
         assert await chat.ask(call, text("Taking you there."), post="take me to /n54") == "Taking you there."
         shown = chat.model.blocks(0)["directory"].splitlines()

@@ -12,13 +12,14 @@ from ..changes import Aspect
 from ..model.addresses import Scope, Sender
 from ..model.errors import LeaseLost
 from ..model.ids import turn_id
+from ..model.sessions import Handoff
 from ..model.turns import Lease, Step, StepKind
 from ..ops.deliveries import Absorb, EmitTokens, RecordStep
 from ..rows import Row
 from .accepting import enqueue
 from .housing import open_session, request_stop
 from .leasing import message_of
-from .naming import hand_over, handoff_data, note_handoff
+from .naming import hand_over, note_handoff
 from .tx import Tx, encode, turn_data
 
 
@@ -122,7 +123,7 @@ def record_step(tx: Tx, op: RecordStep) -> Step:
     known = _step(tx, op.lease.head, op.key)
     if known is not None and (known.done or (not op.done and known.data == op.data)):
         return known
-    handoff = None if op.handoff is None else hand_over(tx, held.scope, op.handoff)
+    target = None if op.handoff is None else hand_over(tx, held.scope, op.handoff)
     for child in op.opens:
         open_session(tx, child)
     for send in op.sends:
@@ -133,8 +134,8 @@ def record_step(tx: Tx, op: RecordStep) -> Step:
     if op.summary is not None:
         tx.put("summary_put", (op.lease.mailbox, held.scope, op.summary.upto, op.summary.text, tx.now))
     events = [(event.kind, event.data) for event in op.events]
-    if handoff is not None:
-        events.append(("turn.handoff", {**handoff_data(handoff), "from_path": held.path}))
+    if target is not None:
+        events.append(("turn.handoff", {**target, "from_path": held.path}))
     if events:
         # What was sent may have gone to this very mailbox (a child's notice): its counter is read again.
         now_held = fence(tx, op.lease)
@@ -142,9 +143,9 @@ def record_step(tx: Tx, op: RecordStep) -> Step:
             _event(tx, held, number, kind, held.data(**data))
         newest = now_held.last_event + len(events)
         tx.put("mailbox_count_events", (newest, now_held.block, tx.now, op.lease.mailbox))
-        if handoff is not None:
+        if target is not None:
             # Its event is the last of them. Whoever reads the turn's result knows by the number whether it was acted upon, without the log.
-            note_handoff(tx, op.lease.mailbox, held.turn, attrs.evolve(handoff, event_id=newest))
+            note_handoff(tx, op.lease.mailbox, held.turn, Handoff(**target, event_id=newest))
         tx.touch(op.lease.recipient, Aspect.EVENTS)
     return Step(op.key, op.kind, op.ordinal, op.done, op.data, op.result)
 

@@ -132,14 +132,15 @@ def _place(tx: Tx, scope: int, session: str) -> tuple[str | None, str | None]:
     return found[0], found[1]
 
 
-def hand_over(tx: Tx, scope: int, asked: HandOver) -> Handoff:
-    """Where a turn hands its user over to, by the rows of this moment. Raises `UnknownTarget`, `NotPermitted`."""
+def hand_over(tx: Tx, scope: int, asked: HandOver) -> dict[str, Any]:
+    """Where a turn hands its user over to, by the rows of this moment: {path, channel_id, confirm?}. Raises `UnknownTarget`, `NotPermitted`."""
     found = tx.one("session_at_path", (scope, asked.path))
     if found is None or found[0] != asked.channel_id or found[2] == SessionKind.INTERNAL:
         raise UnknownTarget("no session has this path", path="path")
     rules = rules_of(tx, scope)
     rules.check_handoff(asked.path)
-    return Handoff(asked.path, asked.channel_id, rules.confirm(asked.path))
+    target = {"path": asked.path, "channel_id": asked.channel_id}
+    return {**target, "confirm": True} if rules.confirm(asked.path) else target
 
 
 def note_handoff(tx: Tx, mailbox: int, turn: str, handoff: Handoff) -> None:
@@ -156,8 +157,8 @@ def noted_handoff(text: str | None, turn: str) -> Handoff | None:
 
 
 def handoff_data(handoff: Handoff) -> dict[str, Any]:
-    """{path, channel_id, confirm?, event_id?}"""
-    return {name: value for name, value in attrs.asdict(handoff).items() if value}
+    """{path, channel_id, event_id, confirm?}"""
+    return {name: value for name, value in attrs.asdict(handoff).items() if name != "confirm" or value}
 
 
 def _number(flag: bool | None) -> int | None:

@@ -63,14 +63,13 @@ class Session:
 class Handoff:
     """Where a turn hands the user over to: the session `channel_id`, which was at `path`. `confirm`: the user is to be asked first.
 
-    `event_id`: the event `turn.handoff` of it, in the log of the turn's own session; the number is known for longer than the event is
-    kept. 0: none is written yet, or it was not noted, and then it is not newer than anything.
+    `event_id`: the event `turn.handoff` of it, in the log of the turn's own session; the number is known for longer than the event is kept.
     """
 
     path: str
     channel_id: str
+    event_id: int
     confirm: bool = False
-    event_id: int = 0
 
 
 @attrs.frozen

@@ -27,6 +27,7 @@ TITLE: Final[Schema] = {"type": "string", "maxLength": TITLE_CHARS, "pattern": r
 TIME: Final[Schema] = {"type": "string", "format": "date-time"}
 STRING: Final[Schema] = {"type": "string"}
 NUMBER: Final[Schema] = {"type": "integer", "minimum": 0}
+EVENT_ID: Final[Schema] = {"type": "integer", "minimum": 1}
 CURSOR: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": CURSOR_MOST}
 SESSION_CURSOR: Final[Schema] = {"type": "string", "pattern": r"^[0-9]{1,10}\.[0-9]{1,6}~[0-9]{1,18}$"}
 ROW_CURSOR: Final[Schema] = {"type": "string", "pattern": "^[0-9]{1,18}$"}
@@ -160,7 +161,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         state=enum(*Status),
         at=TIME,
     ),
-    "Handoff": record({"confirm": BOOLEAN}, path=STRING, channel_id=STRING, event_id=NUMBER),
+    "Handoff": record({"confirm": BOOLEAN}, path=STRING, channel_id=STRING, event_id=EVENT_ID),
     "Transcript": record(entries=array(ref("Entry"))),
     "Prompt": record(
         session=STRING,

@@ -274,9 +274,11 @@ async def test_of_two_clients_the_one_that_asked_is_moved_and_the_other_one_offe
 
 
 @pytest.mark.spec("HND-5")
-async def test_a_target_that_wants_confirmation_is_offered_until_the_user_decides(tmp_path: Path) -> None:
+async def test_a_target_that_wants_confirmation_is_offered_until_the_user_decides(
+    tmp_path: Path, store_url: str
+) -> None:
     memory = client.InMemory()
-    async with served_by(Gates(), tmp_path) as served:
+    async with served_by(Gates(), tmp_path, store=store_url) as served:
         assert (await served.client.put("/v1/policy", json={"prefix": "/ops", "confirm": True})).status_code == 200
         async with front_of(served, memory=memory) as front:
             await front.say("to /ops/deploy")

@@ -91,8 +91,8 @@ async def test_a_reload_finds_the_last_one_in_the_transcript(tmp_path: Path) -> 
 
 
 @pytest.mark.spec("HND-5")
-async def test_confirmation_is_said_where_the_path_wants_it(tmp_path: Path) -> None:
-    async with serving_runtime(tmp_path, agents=AGENTS) as served:
+async def test_confirmation_is_said_where_the_path_wants_it(tmp_path: Path, store_url: str) -> None:
+    async with serving_runtime(tmp_path, agents=AGENTS, store=store_url) as served:
         put = await served.client.put("/v1/policy", json={"prefix": "/ops", "confirm": True})
         assert put.status_code == 200
         session, _ = await handed(served, content="/research/pricing /ops/deploy")

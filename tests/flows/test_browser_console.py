@@ -15,6 +15,7 @@ pytestmark = pytest.mark.browser
 ISOLATED = """((css, title) => [...document.querySelectorAll(css)].some((node) => [node, ...node.querySelectorAll("*")].some((part) =>
   part.textContent === title && !part.firstElementChild && getComputedStyle(part).unicodeBidi === "isolate")))"""
 """Whether a text stands there, in an element of its own whose marks of direction hold inside it alone."""
+HEBREW = "\u05d3\u05e1\u05e7 1"
 COUNTED = " ".join(map(str, range(1, 31)))
 
 
@@ -129,11 +130,12 @@ async def test_what_is_written_is_shown_as_text_and_never_run(tmp_path: Path) ->
         assert await page.js("document.querySelectorAll('main img, main script, main b').length") == 0
 
 
-@pytest.mark.spec("OPS-1", "HND-4")
+@pytest.mark.spec("OPS-1")
 async def test_titles_are_shown_as_text_and_turn_nothing_around(tmp_path: Path) -> None:
-    """ "Template syntax, markup, control characters, right-to-left marks … in … titles … stay inert" wherever the console names a session.
+    """ "Template syntax, markup, control characters, right-to-left marks … in … titles … stay inert" wherever the console names a session:
+    in its list, above the transcript, where an offer comes from, on a card of the inbox, and to a screen reader.
 
-    Purposes are shown nowhere in it.
+    A sender's label can be one clean line alone, but of any letters; the supervisors' tree has no titles, and purposes are shown nowhere.
     """
     async with console(tmp_path) as desk:
         page = desk.page
@@ -163,8 +165,20 @@ async def test_titles_are_shown_as_text_and_turn_nothing_around(tmp_path: Path) 
             await page.js("void (said.length = 0)")
         shy_row = f".row[href$='{shy.rpartition('/')[2]}'] .row-about"
         assert await page.js(f"{ISOLATED}(...arguments)", shy_row, TITLES[4]), "it stands beside the agent's name"
+        async with desk.serving.http as http:
+            made = (await http.post("/v1/tokens", json={"project": "default", "label": HEBREW})).json()
+            asked, theirs = {"content": "hello"}, {"Authorization": f"Bearer {made['token']}"}
+            assert (await http.post(f"{shy}/messages", json=asked, headers=theirs)).status_code == 202
+        await page.choose("/shy")
+        await page.shows(".entry .text", "hello")
+        for css, shown in (("#conversation-about", TITLES[4]), (".entry .who", HEBREW)):
+            assert await page.js(f"{ISOLATED}(...arguments)", css, shown), css
+        await page.click("nav.views a[data-view=supervisors]")
+        await page.shows("#tree-note", "all running")
+        names = await page.js("[...document.querySelectorAll('.node-name')].map((node) => node.textContent)")
+        assert not [name for name in names for title in TITLES if title in name]
         await page.click("nav.views a[data-view=inbox]")
-        await page.until(f"all('.card').length === {len(TITLES)}")
+        await page.until(f"all('.card').length === {len(TITLES) + 1}")
         for session, title in zip(ids, TITLES, strict=True):
             assert await page.js(f"{ISOLATED}(...arguments)", f".card-head a[href$='{session}']", title), title
         options = await page.js(

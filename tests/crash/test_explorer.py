@@ -32,6 +32,7 @@ async def explored(workers: Workers, folder: Path, database: str, how: str, most
 
 
 @pytest.mark.spec("RT-9", "RT-10", "RT-18", "INB-1", "INB-6", "INB-8", "EVT-2", "EVT-3", "SES-8", "SES-10")
+@pytest.mark.spec("HND-2", "HND-3", "MSG-2")
 @pytest.mark.parametrize(("database", "share"), [("sqlite", 1.0), ("postgresql", 0.5)])
 async def test_a_day_that_is_killed_comes_to_the_same_end(
     workers: Workers, tmp_path: Path, database: str, share: float

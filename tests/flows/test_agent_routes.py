@@ -15,6 +15,7 @@ import pytest
 
 from callboard import Turn
 from callboard.actors.session.agents.chat import DESK_RULES, RULES, WRITING_RULES
+from callboard.storage.model.addresses import Sender
 from callboard.storage.model.errors import NotPermitted
 from callboard.storage.model.policies import Edge
 from callboard.storage.model.sessions import Session
@@ -143,10 +144,11 @@ async def test_a_model_reads_what_to_do_instead_and_is_not_told_to_write(store_u
     assert "whether agents may write to it or not, use connect_user" in DESK_RULES
 
 
-async def test_what_an_operator_requeues_goes_through_as_a_person_has_decided(store_url: str) -> None:
-    """An agent's message that failed before the rule: put in again by the operator after it, it is delivered as that agent's.
+async def test_what_is_requeued_from_outside_goes_through_as_no_agent_has_decided_it(store_url: str) -> None:
+    """An agent's message that failed before the rule: put in again after it from outside, it is delivered as that agent's.
 
-    An agent that puts it in again itself is refused: inside a turn nobody is an operator.
+    By an operator, or a backend with a project's token (`test_access_table`: no member may). An agent that puts it in again itself is
+    refused: inside a turn nobody is either.
     """
     async with running(url=store_url) as board:
         place = await Place.opened(board)
@@ -165,4 +167,4 @@ async def test_what_an_operator_requeues_goes_through_as_a_person_has_decided(st
         receipt = await desk.requeue(board.scope, sent["message_id"], principal=place.desk.id)
         assert (await board.final(receipt)).outcome == "answered"
         (entry,) = [entry for entry in await board.entries(place.deploy) if entry.message_id == receipt.message_id]
-        assert entry.content == WORDS
+        assert (entry.content, entry.sender) == (WORDS, Sender(place.desk.id, "session", "/"))

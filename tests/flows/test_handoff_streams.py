@@ -157,7 +157,7 @@ async def test_another_process_has_the_same_events_the_same_result_and_the_same_
         assert (await one.client.get("/v1/clients/tab-1")).json()["frontiers"] == went["frontiers"]
 
 
-@pytest.mark.spec("HND-2", "HND-3", "HND-4", "EVT-4", "RT-9", "RT-17")
+@pytest.mark.spec("HND-2", "HND-3", "HND-4", "RT-9", "RT-17")
 async def test_a_server_killed_between_the_handoff_and_its_turns_end_hands_over_once(
     tmp_path: Path, store_url: str
 ) -> None:

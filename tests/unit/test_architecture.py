@@ -174,7 +174,7 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
 WRITERS = {
     "actors.desk.Desk.send": "people, and agents by the rules: signed as a session, it is checked",
-    "actors.desk.Desk.requeue": "what an operator puts in again: a person has decided",
+    "actors.desk.Desk.requeue": "what an operator or a backend puts in again goes through; what an agent does is checked",
     "actors.session.tools.AgentTools.agent": "an agent's own child, which the rules leave alone",
     "actors.session.tools.AgentTools.agent_send": "agents, by the rules",
 }

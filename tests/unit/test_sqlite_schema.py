@@ -1,4 +1,4 @@
-"""The SQL of SQLite: every read names its project, every row carries it, every statement has a place and is used."""
+"""The SQL of SQLite: every row carries its project, every statement has a place and is used. Of both dialects: every read names its project."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callboard.storage import ops, sqlite
+from callboard.storage import ops, postgres, sqlite
 from callboard.storage.handlers.table import HANDLERS
 from callboard.storage.queries import load
 from callboard.storage.sqlite.migrations import migrate
@@ -36,18 +37,34 @@ def tables(connection: sqlite3.Connection) -> list[str]:
     return [name for (name,) in rows if not name.startswith("sqlite_")]
 
 
-def named(file: str) -> list[str]:
-    return re.findall(r"^-- name: ([a-z_]+)$", (FOLDER / file).read_text("utf-8"), re.MULTILINE)
+def named(file: str, folder: Traversable = FOLDER) -> list[str]:
+    return re.findall(r"^-- name: ([a-z_]+)$", (folder / file).read_text("utf-8"), re.MULTILINE)
+
+
+READS = [
+    (dialect, name)
+    for dialect, folder in (("sqlite", FOLDER), ("postgres", resources.files(postgres) / "sql"))
+    for file in ("reads.sql", "prompts.sql")
+    for name in named(file, folder)
+    if not load(dialect)[name].startswith("INSERT")
+]
 
 
 @pytest.mark.spec("NS-5")
-@pytest.mark.parametrize("name", named("reads.sql"))
-def test_every_read_names_tenant_and_project(name: str) -> None:
-    statement = load("sqlite")[name]
-    assert re.search(r"c\.tenant = :tenant AND c\.project = :project", statement)
-    # Both stand in the WHERE of the whole, so no other branch of the statement goes around them.
-    where = statement[statement.rindex("FROM scope AS c") if "FROM scope AS c" in statement else 0 :]
-    assert " OR c." not in where
+@pytest.mark.parametrize(("dialect", "name"), READS)
+def test_every_read_names_tenant_and_project(dialect: str, name: str) -> None:
+    """ "A read without both is refused": both stand in the WHERE that all of it goes through, and no OR goes around them."""
+    statement = load(dialect)[name]
+    before, both, behind = statement.partition("c.tenant = :tenant AND c.project = :project")
+    assert both
+    assert name == "project_known" or re.search(r"\bscope = c\.id\b|\bc\.id = \w+\.scope\b", statement), (
+        "what is read is the scope's"
+    )
+    where = before[before.rindex("WHERE") :] + both + behind
+    # What stands in parentheses is a condition or a question of its own; one that closes more than was opened ends this question.
+    while where != (outer := re.sub(r"\([^()]*\)", "", where)):
+        where = outer
+    assert not re.search(r"\b(OR|UNION)\b", where.partition(")")[0])
 
 
 @pytest.mark.spec("NS-5")

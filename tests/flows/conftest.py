@@ -47,6 +47,14 @@ async def board() -> AsyncIterator[Board]:
 
 
 @pytest.fixture
+def monday(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one day for all prompts of this process (`prompt_day`), and the clock goes on behind a test that loaded a team which stops it."""
+    from callboard.tests.flows.prompt_day import MONDAY, set_time
+
+    set_time(monkeypatch, MONDAY)
+
+
+@pytest.fixture
 def local(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Local:
     """Runs a command in this process: `local(*arguments, folder=…)` gives `cli_kit.Done`."""
     from callboard.supervisors import cli

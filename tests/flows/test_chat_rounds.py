@@ -20,7 +20,7 @@ from callboard.storage.ops import Op, RecordStep
 from callboard.tests.flows.chat_kit import Answer, Chat, WrittenModel, asks, chatting, results, text
 from callboard.tests.flows.turn_kit import Board
 
-pytestmark = pytest.mark.spec("RT-10")
+pytestmark = [pytest.mark.spec("RT-10"), pytest.mark.usefixtures("monday")]
 
 
 class Bench:

@@ -22,10 +22,9 @@ from callboard.storage.ops.inbox import enqueue
 from callboard.tests.flows.chat_kit import Answer, WrittenModel, asks, text
 from callboard.tests.flows.cli_kit import Here, serving
 from callboard.tests.flows.edge_kit import Served, serving_runtime
-from callboard.tests.flows.prompt_day import MONDAY, set_time
 from callboard.tests.flows.prompt_kit import Pause
 
-pytestmark = pytest.mark.spec("CTX-1")
+pytestmark = [pytest.mark.spec("CTX-1"), pytest.mark.usefixtures("monday")]
 TEAM = """
 from callboard import ChatAgent, Team
 from callboard.actors.models.model import Completion
@@ -46,12 +45,6 @@ async def plain(turn):
 print("a team may print")
 team = Team(agents={"desk": ChatAgent(Echo(), "You are the desk."), "plain": plain}, sessions={"/plain": "plain"})
 """
-
-
-@pytest.fixture(autouse=True)
-def monday(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is compared is of one day, and the clock goes on behind a test whose commands have loaded `TEAM` into this process."""
-    set_time(monkeypatch, MONDAY)
 
 
 @attrs.define

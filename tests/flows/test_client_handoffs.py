@@ -319,7 +319,7 @@ async def test_back_and_up_are_the_clients_own(tmp_path: Path) -> None:
         assert front.open.path == "/"
 
 
-@pytest.mark.spec("HND-2", "HND-4", "NS-3", "NS-5")
+@pytest.mark.spec("HND-2", "HND-4", "NS-3")
 async def test_a_handoff_leads_to_the_session_whatever_has_its_path_by_then(tmp_path: Path, store_url: str) -> None:
     """ "The server resolves the path to a channel_id"; "the client never resolves paths"."""
     gates, memory = Gates(), client.InMemory()

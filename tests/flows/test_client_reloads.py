@@ -6,7 +6,7 @@ One process with one runtime, on both databases. Not here: reloads while the eve
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,6 @@ import trio
 
 from callboard import Tuning, Turn, client
 from callboard.storage.ops import PruneEvents
-from callboard.tests.contract.postgres_server import session_server
 from callboard.tests.flows.edge_kit import Served
 from callboard.tests.flows.test_client_handoffs import Gates, echoed, front_of, served_by, told
 
@@ -34,15 +33,6 @@ class Desks(Gates):
             await self.stayed.wait()
             return "Stayed."
         return await super().guide(turn)
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/callboard.db"
-        return
-    with session_server().database() as found:
-        yield found
 
 
 @asynccontextmanager
@@ -67,10 +57,10 @@ async def forget(served: Served) -> None:
 
 @pytest.mark.spec("HND-3", "HND-4", "EVT-3")
 async def test_after_the_event_is_forgotten_a_reload_finds_the_handoff_in_the_result_and_acts_once(
-    tmp_path: Path, url: str
+    tmp_path: Path, store_url: str
 ) -> None:
     memory = client.InMemory()
-    async with missed(Desks(), tmp_path, url, memory) as served:
+    async with missed(Desks(), tmp_path, store_url, memory) as served:
         assert memory.kept is not None
         desk = memory.kept.open
         async with front_of(served, None, memory) as front:
@@ -86,10 +76,12 @@ async def test_after_the_event_is_forgotten_a_reload_finds_the_handoff_in_the_re
 
 @pytest.mark.spec("HND-3", "HND-4")
 @pytest.mark.parametrize("since", ["nothing", "silent", "stopped"])
-async def test_where_the_log_has_no_result_any_more_the_transcript_has_it(tmp_path: Path, url: str, since: str) -> None:
+async def test_where_the_log_has_no_result_any_more_the_transcript_has_it(
+    tmp_path: Path, store_url: str, since: str
+) -> None:
     """The last result is the one within the day: a turn that has ended since, without a word, is seen by its message."""
     memory, desks = client.InMemory(), Desks()
-    async with missed(desks, tmp_path, url, memory) as served:
+    async with missed(desks, tmp_path, store_url, memory) as served:
         assert memory.kept is not None
         desk = memory.kept.open or ""
         if since == "silent":
@@ -126,11 +118,11 @@ async def begun(served: Served, desk: str) -> str:
 @pytest.mark.spec("HND-4")
 @pytest.mark.parametrize("how", ["went elsewhere", "is not known any more"])
 async def test_of_a_user_who_has_moved_on_the_result_pulls_nobody_back(
-    tmp_path: Path, url: str, how: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, store_url: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ "A handoff older than the user's last explicit navigation is ignored", and what can't be known to be newer is as well."""
     memory = client.InMemory()
-    async with missed(Desks(), tmp_path, url, memory) as served:
+    async with missed(Desks(), tmp_path, store_url, memory) as served:
         if how == "went elsewhere":
             async with front_of(served, "/research/pricing", memory) as front:
                 await front.navigate("/")

@@ -32,6 +32,8 @@ class Followed:
     conversation: Conversation = attrs.field(factory=Conversation)
     fresh: bool = True
     """The next gap is the answer to `FROM_NOW`."""
+    heard: trio.Event = attrs.field(factory=trio.Event)
+    """That answer is there: whatever is said from here on is heard. Set also if nothing will be heard any more."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
 

@@ -94,7 +94,11 @@ class Front:
         """
         name, session = message_id or post_id(self.client), self.open.session
         self._awaited[name] = session
+        followed = self._followed.get(session)
         try:
+            if followed is not None and followed.fresh:
+                # The user has just been taken there. An answer may be quicker than the server is to say from where on it is listened to.
+                await followed.heard.wait()
             return await self._live.send(session, text, message_id=name)
         except BaseException:
             self._forget(name)
@@ -226,6 +230,7 @@ class Front:
                 if missed is not None:
                     await self._act(followed, missed)
                 async for event in followed.events:
+                    followed.heard.set()
                     while len(self._notices) >= NOTICES_MOST:
                         self._read = trio.Event()
                         await self._read.wait()
@@ -235,6 +240,8 @@ class Front:
                 del self._followed[session]
                 if self.open.session == session:
                     self._fail(error)
+        finally:
+            followed.heard.set()
 
     async def _take(self, followed: Followed, event: LiveEvent) -> None:
         if event.kind == "turn.handoff":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from copy import deepcopy
@@ -26,6 +27,8 @@ from callboard.tests.contract.model_state import Box, Made, Msg, State
 from callboard.tests.contract.model_strategies import programs
 
 Lent = Callable[[], AbstractContextManager[str]]
+EXAMPLES = int(os.environ.get("CALLBOARD_MODEL_EXAMPLES", "60"))
+"""Programs for each database; a few thousand for a night."""
 
 
 @attrs.frozen
@@ -56,7 +59,7 @@ DATABASES = {"sqlite": Database(_in_memory, 0.0), "postgres": Database(_on_a_ser
 @pytest.mark.spec("INB-2", "INB-6", "INB-8", "INB-13", "EVT-2", "MSG-1")
 @pytest.mark.parametrize("database", DATABASES)
 @given(program=programs)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_store_does_what_the_model_says(postgres: Lent, database: str, program: list[Batch]) -> None:
     chosen = DATABASES[database]
     clock = None if chosen.slack else MockClock()

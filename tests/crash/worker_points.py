@@ -18,7 +18,7 @@ import attrs
 import trio
 from trio._core import _run as scheduler
 from trio.testing import MockClock
-from worker_hooks import say
+from worker_hooks import say, strike
 from worker_postgres import watch_postgres
 
 DELIVERING = ("session:", "callboard/dispatcher", "callboard/keeper")
@@ -52,9 +52,9 @@ class Points:
     def _strike(self) -> None:
         match self.how:
             case "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
+                strike(signal.SIGKILL)
             case "stop":
-                os.kill(os.getpid(), signal.SIGSTOP)
+                strike(signal.SIGSTOP)
             case "cut":
                 self.cut()
             case _:

@@ -1,6 +1,7 @@
-"""Paths and rules inside a transaction: taking a path, moving a session, SetPolicy, Navigate, handing a turn's user over.
+"""Paths and rules inside a transaction: taking a path, moving a session, SetPolicy, Navigate, who may write to whom, handing a turn's user
+over.
 
-Not here: what the rules mean (`model/policies`). Invariant: whatever is decided here by a path or a rule is decided by their rows in the
+Not here: what the rules mean (`model/policies`). Invariant: whatever is decided by a path or a rule is decided by their rows in the
 transaction that writes it; a refusal comes before the first write.
 """
 
@@ -72,7 +73,10 @@ def move(tx: Tx, scope: int, session: str, old: str | None, path: str, by: By) -
 
 def rules_of(tx: Tx, scope: int) -> Rules:
     """The rules of a project as they stand in this transaction."""
-    return Rules(tuple(map(rule_from, tx.all("policy_rules", (scope,)))))
+    found = tx.rules.get(scope)
+    if found is None:
+        found = tx.rules[scope] = Rules(tuple(map(rule_from, tx.all("policy_rules", (scope,)))))
+    return found
 
 
 def set_policy(tx: Tx, op: SetPolicy) -> Rules:
@@ -83,6 +87,7 @@ def set_policy(tx: Tx, op: SetPolicy) -> Rules:
     else:
         values = (rule.edge, rule.agents, _number(rule.handoff), _number(rule.confirm))
         tx.put("policy_put", (scope, rule.prefix, *values))
+    tx.rules.pop(scope, None)
     return rules_of(tx, scope)
 
 

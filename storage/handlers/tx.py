@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ..model.addresses import Scope
 from ..model.errors import UnknownTarget
+from ..model.policies import Rules
 from ..rows import Row
 
 encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -27,7 +28,7 @@ class Clash(Exception):
 class Tx(ABC):
     """One transaction of a writing connection, at store time `now` (seconds since the epoch)."""
 
-    __slots__ = ("_scopes", "now", "tally", "touched", "wrote")
+    __slots__ = ("_scopes", "now", "rules", "tally", "touched", "wrote")
 
     def __init__(self, scopes: dict[Scope, int], now: float) -> None:
         self.now = now
@@ -35,6 +36,8 @@ class Tx(ABC):
         self.touched: dict[str, int] = {}
         self.tally: dict[tuple[str, str], int] = {}
         self._scopes = scopes
+        self.rules: dict[int, Rules] = {}
+        """Those of projects that this transaction has read: each send of a crowd of agents asks for them (`naming.rules_of`)."""
 
     @abstractmethod
     def all(self, name: str, args: Args | Mapping[str, Any] = ()) -> list[Row]:

@@ -27,7 +27,7 @@ from callboard.tests.contract.model_state import Box, Made, Msg, State
 from callboard.tests.contract.model_strategies import programs
 
 Lent = Callable[[], AbstractContextManager[str]]
-EXAMPLES = int(os.environ.get("CALLBOARD_MODEL_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("CALLBOARD_MODEL_EXAMPLES", "100"))
 """Programs for each database; a few thousand for a night."""
 
 

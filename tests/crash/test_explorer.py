@@ -12,7 +12,7 @@ from callboard.tests.crash.explorer import spread
 from callboard.tests.crash.kit import Workers
 from callboard.tests.crash.strikes import EXPLORERS
 
-POINTS = int(os.environ.get("CALLBOARD_KILL_POINTS", "30"))
+POINTS = int(os.environ.get("CALLBOARD_KILL_POINTS", "40"))
 LEAST = 300
 """A day with fewer points would not be the one that is meant."""
 

@@ -233,8 +233,9 @@ class Desk:
     async def requeue(
         self, scope: Scope, message: str, *, principal: str | None = None, new_id: str | None = None
     ) -> Receipt:
-        """Accept a final message again as a new row. Raises `NotFound`, `AmbiguousId`, `IllegalMove`, `UnknownTarget`, `MailboxFull`.
+        """Accept a final message again as a new row.
 
+        Raises `NotFound`, `AmbiguousId`, `IllegalMove`, `UnknownTarget`, `MailboxFull`; `NotPermitted` for an agent, by the rules.
         With a `new_id` of the caller's making the call can be repeated: a row of that id is returned as it is. An operator may put in
         again what a session sent before the project's rules forbade it; inside a turn it is an agent that asks, and they hold.
         """

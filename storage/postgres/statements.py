@@ -17,11 +17,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
+from ..handlers.tx import Args
 from ..queries import load, numbered
-
-Row = Sequence[Any]
-Asked = tuple[str, Sequence[Any]]
-"""A text and its arguments."""
+from . import bridge
 
 SHAPES_MOST: Final = 8
 """Past that, rows are written in the shape among those there that gives most of what they say alike once."""
@@ -47,7 +45,7 @@ class Statement:
         self._called = f"AS {found[2] or 'v'} ({found[3] or columns})"
         self._shapes = {0: text}
 
-    def asked(self, rows: Sequence[Row]) -> Asked:
+    def asked(self, rows: Sequence[Args]) -> bridge.Statement:
         """The statement as it is written for `rows` (at least one), and its arguments: a value or a column for each parameter."""
         columns = list(zip(*rows, strict=True))
         alike = 0
@@ -89,7 +87,7 @@ def statements() -> Mapping[str, Statement]:
     return MappingProxyType({name: Statement(*numbered(sql)) for name, sql in load("postgres").items()})
 
 
-def written(name: str, given: Sequence[Any]) -> Asked:
+def written(name: str, given: Sequence[Any]) -> bridge.Statement:
     """A statement and its arguments: `given` are rows if it takes rows."""
     statement = statements()[name]
     return statement.asked(given) if statement.rows else (statement.text, given)

@@ -35,6 +35,7 @@ from callboard.storage.ops.sessions import open_session
 from callboard.storage.postgres.bridge import Connection
 from callboard.storage.postgres.connect import Target, connect
 from callboard.storage.store import Store, open_store
+from callboard.tests.contract.pg_kit import Process, processes
 from callboard.tests.contract.postgres_server import Server, session_server
 
 AGENT = "echo"
@@ -187,6 +188,14 @@ def postgres() -> Iterator[Callable[[], AbstractContextManager[str]]]:
                 free.append(url)
 
         yield lend
+
+
+@pytest.fixture
+async def one(postgres: Callable[[], AbstractContextManager[str]]) -> AsyncIterator[Process]:
+    """A driver on a PostgreSQL database, to be driven batch by batch."""
+    with postgres() as url:
+        async with processes(url, 1) as (process,):
+            yield process
 
 
 @pytest.fixture(scope="session")

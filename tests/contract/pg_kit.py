@@ -71,14 +71,15 @@ def before(connection: Connection, do: Callable[[Sequence[Statement]], Any]) -> 
 
 
 class Counted:
-    """How many transactions a connection has begun since it is counted."""
+    """How many transactions a connection has begun since it is counted, and how many ways to the server and back it took."""
 
     def __init__(self, connection: Connection) -> None:
-        self.begun = 0
+        self.begun = self.ways = 0
         before(connection, self._count)
 
     async def _count(self, statements: Sequence[Statement]) -> None:
         self.begun += statements[0][0] == BEGIN
+        self.ways += 1
 
 
 class Process:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from importlib import resources
 from typing import Any
 
@@ -35,17 +34,9 @@ from callboard.storage.postgres.locks import LOCK_MAILBOXES, TABLE, keys_of
 from callboard.storage.postgres.statements import statements
 from callboard.storage.postgres.tx import LOCK_RECIPIENTS
 from callboard.storage.queries import load, numbered
-from callboard.tests.contract.pg_kit import SCOPE, Process, before, commit, post, processes
+from callboard.tests.contract.pg_kit import SCOPE, Process, before, commit, post
 
-Lend = Callable[[], AbstractContextManager[str]]
 HEAD = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-
-
-@pytest.fixture
-async def one(postgres: Lend) -> AsyncIterator[Process]:
-    with postgres() as url:
-        async with processes(url, 1) as (process,):
-            yield process
 
 
 def test_every_op_says_what_it_locks() -> None:

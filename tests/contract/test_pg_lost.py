@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import count
@@ -28,13 +28,6 @@ Lend = Callable[[], AbstractContextManager[str]]
 
 
 @pytest.fixture
-async def one(postgres: Lend) -> AsyncIterator[Process]:
-    with postgres() as url:
-        async with processes(url, 1) as (process,):
-            yield process
-
-
-@pytest.fixture
 def own_server() -> Iterator[Server]:
     """A server that a test may stop."""
     server = Server.launch(Path(f"/tmp/cb-pg-{os.getuid()}-own-{os.getpid()}"))
@@ -42,26 +35,15 @@ def own_server() -> Iterator[Server]:
     server.stop("immediate")
 
 
-async def exchanges_of(process: Process, op: Any) -> int:
-    """How many exchanges a batch takes."""
-    seen = 0
-
-    async def note(_: Sequence[Statement]) -> None:
-        nonlocal seen
-        seen += 1
-
-    before(await process.driver._writer.open(), note)
-    await process.apply(op)
-    process.driver._writer.close()
-    return seen
-
-
 @pytest.mark.spec("RT-9", "INB-13")
 @pytest.mark.parametrize("how", ["cut by the server", "closed here"])
 async def test_a_connection_that_is_lost_before_commit_costs_nothing(one: Process, how: str) -> None:
     session = await one.open()
     await one.post(session, "warm")  # its statements are prepared, so that only the batch's own exchanges are counted
-    stages = await exchanges_of(one, post(session))
+    counted = await one.counted()
+    await one.post(session)
+    one.driver._writer.close()
+    stages = counted.ways
     assert stages >= 3
     for stage in range(stages - 1):
         connection = await one.driver._writer.open()

@@ -5,8 +5,6 @@ Not here: what is asked (`storage/postgres/ahead`), how fast that is (`bench`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -16,29 +14,14 @@ from callboard.storage.model.errors import CallboardError, NotPermitted
 from callboard.storage.model.policies import Edge
 from callboard.storage.ops import Enqueue, Op
 from callboard.storage.ops.namespace import set_policy
-from callboard.storage.postgres.bridge import Statement
-from callboard.tests.contract.pg_kit import SCOPE, Process, before, commit, post, processes
-
-Lend = Callable[[], AbstractContextManager[str]]
-
-
-@pytest.fixture
-async def one(postgres: Lend) -> AsyncIterator[Process]:
-    with postgres() as url:
-        async with processes(url, 1) as (process,):
-            yield process
+from callboard.tests.contract.pg_kit import SCOPE, Process, commit, post
 
 
 async def ways(one: Process, *batch: Op[Any]) -> int:
     """How many a batch takes, of which nothing is refused."""
-    counted: list[int] = []
-
-    async def watch(exchange: Sequence[Statement]) -> None:
-        counted.append(len(exchange))
-
-    before(await one.driver._writer.open(), watch)
+    counted = await one.counted()
     assert not [outcome for outcome in await one.batch(*batch) if isinstance(outcome, CallboardError)]
-    return len(counted)
+    return counted.ways
 
 
 @pytest.mark.parametrize(
